@@ -78,8 +78,8 @@ impl<P: Protocol, E> Exchange<P, E> {
     pub fn poll(&mut self, now: Duration, id: CallId, patience: &Patience) -> Want<P::Call> {
         match self.state {
             State::Paused { until } if now < until => return Want::Wait(until),
-            State::Sent { at, heard, .. } => {
-                let until = self.limit(at, heard, patience);
+            State::Sent { heard, .. } => {
+                let until = self.limit(heard, patience);
                 if now < until {
                     return Want::Wait(until);
                 }
@@ -94,7 +94,7 @@ impl<P: Protocol, E> Exchange<P, E> {
             State::Due | State::Paused { .. } => {}
         }
         let may_begin = patience.may_overrun && matches!(self.state, State::Due);
-        if now >= patience.deadline && !may_begin {
+        if now >= self.end(patience) && !may_begin {
             self.end_late(now, patience);
             return Want::Nothing;
         }
@@ -104,11 +104,19 @@ impl<P: Protocol, E> Exchange<P, E> {
     }
 
     /// When a call that was sent is given up.
-    fn limit(&self, at: Duration, heard: Duration, patience: &Patience) -> Duration {
+    fn limit(&self, heard: Duration, patience: &Patience) -> Duration {
         match P::own_time(&self.call, patience.call_max) {
-            Some(OwnTime { whole, next }) => (heard + next).min(at + whole),
-            None if patience.may_overrun => heard + patience.call_max,
-            None => (heard + patience.call_max).min(patience.deadline),
+            Some(OwnTime { next, .. }) => heard.saturating_add(next).min(self.end(patience)),
+            None if patience.may_overrun => heard.saturating_add(patience.call_max),
+            None => heard.saturating_add(patience.call_max).min(patience.deadline),
+        }
+    }
+
+    /// When it is not made again any more.
+    fn end(&self, patience: &Patience) -> Duration {
+        match (P::own_time(&self.call, patience.call_max), self.began) {
+            (Some(OwnTime { whole, .. }), Some(began)) => began.saturating_add(whole),
+            _ => patience.deadline,
         }
     }
 
@@ -141,7 +149,7 @@ impl<P: Protocol, E> Exchange<P, E> {
     ) {
         let State::Sent { id, at, .. } = self.state else { return };
         if P::own_time(&self.call, patience.call_max).is_some() {
-            self.own_took = now.saturating_sub(at);
+            self.own_took = now.saturating_sub(self.began.unwrap_or(at));
         }
         let over = match outcome {
             Ok(reply) => match P::gather(&self.call, self.place, &mut self.gathered, reply) {
@@ -157,7 +165,7 @@ impl<P: Protocol, E> Exchange<P, E> {
                         let until = now + pause(retry_after, self.retries, random());
                         let began = self.began.unwrap_or(now);
                         let busy_end = began.saturating_add(patience.busy_max);
-                        if until < patience.deadline.min(busy_end) {
+                        if until < self.end(patience).min(busy_end) {
                             self.busy = Some(CallError { fault, error });
                             self.retries += 1;
                             self.state = State::Paused { until };
@@ -196,9 +204,12 @@ impl<P: Protocol, E> Exchange<P, E> {
         self.own_took
     }
 
-    /// Bytes of keys and queries sent, once for each time that the server was busy.
+    /// Bytes of keys and queries sent, once for each time that the server was busy: but for a call with a time of its
+    /// own, which a busy server refuses at its first bytes.
     pub fn sent_bytes(&self) -> u64 {
-        P::sent_bytes(&self.call) * u64::from(self.retries + 1)
+        let is_long = P::own_time(&self.call, Duration::ZERO).is_some();
+        let times = if is_long { 1 } else { u64::from(self.retries) + 1 };
+        P::sent_bytes(&self.call) * times
     }
 
     pub fn retries(&self) -> u32 {

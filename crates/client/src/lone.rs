@@ -157,7 +157,7 @@ impl<P: Protocol> Script for LoneScript<P> {
         }
         Ok(match replies.into_iter().next() {
             Some(reply) => Round::Done(Called { reply, retries: tally.retries }),
-            None => Round::Pause(self.place),
+            None => Round::Pause(self.place, None),
         })
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Opener<S: Connect, E> {
     route: Route,
     /// Nothing is asked before.
     rests_until: Duration,
+    /// What calls of earlier routes took that have a time of their own.
+    put_off: Duration,
     run: Option<Run<S::Opening, E>>,
 }
 
@@ -33,7 +35,7 @@ pub(super) struct Opened<T> {
 impl<S: Connect, E> Opener<S, E> {
     /// Asks the servers of `route`, at `rests_until` or later.
     pub fn new(known: Option<Arc<S::Session>>, route: Route, rests_until: Duration) -> Self {
-        Self { known, route, rests_until, run: None }
+        Self { known, route, rests_until, put_off: Duration::ZERO, run: None }
     }
 
     /// Without `travel`, the servers of other routes are not asked.
@@ -52,7 +54,8 @@ impl<S: Connect, E> Opener<S, E> {
                     return Step::Wait { until: self.rests_until };
                 }
                 let opening = scheme.opening(self.known.as_ref());
-                self.run = Some(Run::new(opening, self.route, patience));
+                let deadline = patience.deadline.saturating_add(self.put_off);
+                self.run = Some(Run::new(opening, self.route, Patience { deadline, ..patience }));
                 continue;
             };
             match run.poll(now, ids) {
@@ -62,13 +65,14 @@ impl<S: Connect, E> Opener<S, E> {
                     return Step::Done(Ok(Opened { session, route, states, put_off }));
                 }
                 Step::Done(Err(error)) => {
+                    self.put_off = run.patience.deadline.saturating_sub(patience.deadline);
                     let next = travel.as_deref_mut();
                     let next =
                         next.and_then(|travel| self.next_route(scheme, travel, &error, random));
                     let Some((route, pause)) = next else {
                         return Step::Done(Err(error));
                     };
-                    if now + pause >= patience.deadline {
+                    if now + pause >= patience.deadline.saturating_add(self.put_off) {
                         return Step::Done(Err(error));
                     }
                     (self.route, self.rests_until, self.run) = (route, now + pause, None);

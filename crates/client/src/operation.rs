@@ -29,6 +29,8 @@ pub struct Operation<S: Connect, A: Ask<S>, E> {
     travel: Travel,
     /// How often it was made anew within the same session.
     anew: u32,
+    /// How often busy servers were asked again before what failed.
+    retries: u32,
     random: Random,
     ids: Ids,
 }
@@ -61,6 +63,7 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
             has_begun: false,
             travel: Travel::new(shared.scheme.servers()),
             anew: 0,
+            retries: 0,
             random: Random::new(random),
             ids: Ids::default(),
         }
@@ -68,7 +71,7 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
 
     fn patience(&self, started: Duration) -> Patience {
         let (call_max, operation_max) = self.shared.scheme.limits();
-        let deadline = started + operation_max + self.put_off;
+        let deadline = started.saturating_add(operation_max).saturating_add(self.put_off);
         let scheme = &self.shared.scheme;
         let (may_overrun, busy_max) = (scheme.may_overrun(), scheme.busy_max());
         Patience { call_max, started, deadline, may_overrun, busy_max }
@@ -128,8 +131,9 @@ impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
 
     fn poll(&mut self, now: Duration) -> Stepped<S::Protocol, A::Output, E> {
         let started = *self.started.get_or_insert(now);
-        let patience = self.patience(started);
         loop {
+            // Within the loop: what put the end off a moment ago counts for what follows.
+            let patience = self.patience(started);
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Begin(session, route) if !self.has_begun => {
                     self.has_begun = true;
@@ -165,11 +169,13 @@ impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
                 State::Asking(session, route, mut run) => match run.poll(now, &mut self.ids) {
                     Step::Done(Ok(mut output)) => {
                         self.shared.hear(&session, run.heard);
-                        output.took(now.saturating_sub(started), self.travel.made + self.anew);
+                        let again = self.travel.made + self.anew + self.retries;
+                        output.took(now.saturating_sub(started), again);
                         return Step::Done(Ok(output));
                     }
                     Step::Done(Err(error)) => {
                         self.put_off += run.patience.deadline.saturating_sub(patience.deadline);
+                        self.retries += run.retries();
                         match self.after(now, (session, route), error, started) {
                             Ok(state) => self.state = state,
                             Err(error) => return Step::Done(Err(error)),
@@ -259,10 +265,12 @@ impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
 
     fn computes(&self) -> bool {
         match &self.state {
-            State::Begin(session, _) | State::Resting(session, ..) => self.ask.computes(session),
+            State::Begin(session, _) | State::Resting(session, ..) | State::Renew(session, ..) => {
+                self.ask.computes(session)
+            }
             State::Asking(_, _, run) => run.computes(),
             State::Opening(_, opener) | State::Refreshing(_, opener, ..) => opener.computes(),
-            State::Renew(..) | State::Over => false,
+            State::Over => false,
         }
     }
 }
@@ -298,7 +306,7 @@ impl<S: Connect, T, E: Send> Machine<E> for Opening<S, T, E> {
         let Some(scheme) = &self.scheme else { return Step::Wait { until: Duration::MAX } };
         let started = *self.started.get_or_insert(now);
         let (call_max, operation_max) = scheme.limits();
-        let deadline = started + operation_max.max(call_max);
+        let deadline = started.saturating_add(operation_max.max(call_max));
         let patience =
             Patience { call_max, started, deadline, may_overrun: false, busy_max: Duration::MAX };
         let (ids, travel, random) = (&mut self.ids, &mut self.travel, &mut self.random);

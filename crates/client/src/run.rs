@@ -47,8 +47,9 @@ pub type RoundOf<P, T> = Result<Round<<P as Protocol>::Call, T>, <P as Protocol>
 pub enum Round<C, T> {
     /// These calls.
     Ask(Vec<(Place, C)>),
-    /// To be asked again once what machines share has changed: another one waits for this server.
-    Pause(Place),
+    /// To be asked again once what machines share has changed: another one waits for this server, for as long as
+    /// is given, which is not the operation's time; without, for what is left of that.
+    Pause(Place, Option<Duration>),
     /// Nothing more.
     Done(T),
 }
@@ -78,6 +79,8 @@ pub(super) struct Run<S: Script, E> {
     script: S,
     exchanges: Vec<Exchange<S::Protocol, E>>,
     tally: Tally,
+    /// Since when it waits for another operation.
+    paused: Option<Duration>,
     /// The servers that are asked.
     route: Route,
     pub patience: Patience,
@@ -92,7 +95,7 @@ impl<S: Script, E> Run<S, E> {
     pub fn new(script: S, route: Route, patience: Patience) -> Self {
         let (exchanges, tally) = (Vec::new(), Tally::default());
         let heard = States::default();
-        Self { script, exchanges, tally, route, patience, heard }
+        Self { script, exchanges, tally, paused: None, route, patience, heard }
     }
 
     pub fn poll(&mut self, now: Duration, ids: &mut Ids) -> Stepped<S::Protocol, S::Output, E> {
@@ -131,17 +134,32 @@ impl<S: Script, E> Run<S, E> {
             if let Some(until) = until {
                 return Step::Wait { until };
             }
-            match self.turn() {
+            let round = self.turn();
+            if let Some(since) = self.paused
+                && !matches!(round, Ok(Round::Pause(_, Some(_))))
+            {
+                self.paused = None;
+                self.patience.deadline += now.saturating_sub(since);
+            }
+            match round {
                 Ok(Round::Ask(calls)) => {
                     let calls = calls.into_iter();
                     self.exchanges = calls.map(|(at, call)| Exchange::new(at, call)).collect();
                 }
-                Ok(Round::Pause(place)) if now >= self.patience.deadline => {
-                    let after = now - self.patience.started;
-                    let late = S::Protocol::timed_out(place, after);
+                Ok(Round::Pause(place, within)) => {
+                    let (since, until) = match within {
+                        None => (self.patience.started, self.patience.deadline),
+                        Some(within) => {
+                            let since = *self.paused.get_or_insert(now);
+                            (since, since.saturating_add(within))
+                        }
+                    };
+                    if now < until {
+                        return Step::Wait { until };
+                    }
+                    let late = S::Protocol::timed_out(place, now.saturating_sub(since));
                     return Step::Done(Err(Error::Failure(late)));
                 }
-                Ok(Round::Pause(_)) => return Step::Wait { until: self.patience.deadline },
                 Ok(Round::Done(output)) => return Step::Done(Ok(output)),
                 Err(failure) => return Step::Done(Err(Error::Failure(failure))),
             }
@@ -186,6 +204,11 @@ impl<S: Script, E> Run<S, E> {
         if let Some(exchange) = self.exchanges.iter_mut().find(|exchange| exchange.is_of(id)) {
             exchange.received(now, outcome, &self.patience, random);
         }
+    }
+
+    /// How often busy servers were asked again.
+    pub fn retries(&self) -> u32 {
+        self.tally.retries
     }
 
     pub fn awaits(&self, id: CallId) -> bool {

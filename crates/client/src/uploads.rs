@@ -49,6 +49,11 @@ impl Uploads {
         }
     }
 
+    /// How often they were brought, or found.
+    pub fn count(&self) -> u64 {
+        self.locked().count
+    }
+
     fn locked(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -149,7 +149,7 @@ mod tests {
         let check = |line| check_schemes(file, line, &schemes);
         assert_eq!(check("use crate::schemes::pair::Bag;").len(), 1);
         assert!(check("use crate::schemes::onion::spec;").is_empty());
-        assert!(check("use crate::schemes::drive::Driver;").is_empty());
+        assert!(check("use crate::schemes::plans::Plan;").is_empty());
         assert!(check("use crate::schemes::pairs;").is_empty());
         let beside = Path::new("crates/serve/src/schemes/refusal.rs");
         let line = "use crate::schemes::pair::refusal::pair_reasons;";

@@ -1,6 +1,8 @@
 //! A toy scheme over the simulated network: two places with two servers each hold one number, which changes; what
 //! a client reads is what both held, or an error, and what may be sent once is never sent twice.
 
+mod keys;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;

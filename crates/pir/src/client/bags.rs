@@ -132,7 +132,7 @@ impl Script for BagScript {
         let BagsRows { mut bags, keys, stats, format, .. } = match self.0.next(replies, tally)? {
             Round::Done(done) => done,
             Round::Ask(calls) => return Ok(Round::Ask(calls)),
-            Round::Pause(place) => return Ok(Round::Pause(place)),
+            Round::Pause(place, within) => return Ok(Round::Pause(place, within)),
         };
         let Some(BagPart { rows, kept, dropped }) = bags.pop() else {
             unreachable!("a script of one bag ends with one")

@@ -235,7 +235,7 @@ impl Script for LookupScript {
         let reply = replies.into_iter().next();
         match std::mem::replace(&mut self.stage, Stage::Upload) {
             Stage::Upload => match self.session.uploads.after(self.uploads) {
-                Upload::Wait => Ok(Round::Pause(Place::Single)),
+                Upload::Wait => Ok(Round::Pause(Place::Single, None)),
                 Upload::Turn(turn) => {
                     self.stage = Stage::Uploading(turn);
                     let call = Call::PutKeys { keys: self.session.keys.clone() };

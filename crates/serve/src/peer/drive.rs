@@ -1,5 +1,5 @@
-//! Drives the machines of clients over gRPC: makes their calls, keeps their time. The one place where a call is
-//! made again; what for, the machines decide.
+//! Drives the machines of clients over gRPC: makes their calls, keeps their time. What is made again, and when, the
+//! machines decide.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;

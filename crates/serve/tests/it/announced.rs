@@ -906,7 +906,7 @@ fn every_announced_field_has_hostile_values_here_and_a_row_on_its_page() {
     let single = onion_cases().into_iter().map(|case| case.field.to_owned());
     let infer = infer_cases().into_iter().map(|case| case.field.to_owned());
     let hybrid = hybrid_cases().into_iter().map(|case| case.field.to_owned());
-    // Any state does: one that changes with every reply has a test in `client/shared.rs` of the machines' crate.
+    // Any state does: one that changes with every reply has a test in `shared.rs` of the machines' crate.
     let states = ["TableInfoReply", "CatalogReply", "OnionInfoReply"];
     let states = states.map(|message| format!("{message}.state"));
     let tried = pair.chain(single).chain(infer).chain(hybrid).chain(states);

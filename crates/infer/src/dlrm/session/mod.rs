@@ -15,8 +15,6 @@ use std::sync::Arc;
 
 use hushtable_client::{Bell, Machine, Opening, Operation, Shared};
 
-use super::Client;
-
 pub use call::{Answer, Call, Failure, Inference, Progress, Reply};
 pub use held::SessionSpec;
 pub use info::{Announced, Info, InfoDefect};
@@ -52,16 +50,6 @@ impl Predictor {
     /// What the server computes, as it announced it and it was checked. It does not change.
     pub fn info(&self) -> &Arc<Info> {
         &self.info
-    }
-
-    /// What the server knows the keys by.
-    pub fn key_id(&self) -> [u8; 32] {
-        self.shared.session().client.key_id()
-    }
-
-    /// The client's half.
-    pub fn client(&self) -> Arc<Client> {
-        Arc::clone(&self.shared.session().client)
     }
 
     /// Brings the keys to the server, where they are not there yet. `random` spreads retries.

@@ -61,7 +61,8 @@ impl Ask<Infer> for Upload {
     type Script = UploadScript;
 
     fn script(&self, session: &Arc<Session>, _: u64) -> Result<UploadScript, Failure> {
-        Ok(UploadScript(Keys::new(session)))
+        // The server is asked, however often it had them.
+        Ok(UploadScript(Keys::new(session, session.uploads.count())))
     }
 }
 
@@ -72,7 +73,7 @@ impl Ask<Infer> for Query {
     fn script(&self, session: &Arc<Session>, _: u64) -> Result<QueryScript, Failure> {
         let query = session.client.query(&self.dense, &self.indices)?.into();
         let users = self.dense.len() / session.info.terms.dense().max(1);
-        let keys = Keys::new(session);
+        let keys = Keys::new(session, 0);
         Ok(QueryScript { keys, query, users, is_asked: false, may_upload_again: true })
     }
 
@@ -96,8 +97,9 @@ enum Stage {
 }
 
 impl Keys {
-    fn new(session: &Arc<Session>) -> Self {
-        Self { session: Arc::clone(session), stage: Stage::Due, seen: 0 }
+    /// Of keys that were there more than `seen` times.
+    fn new(session: &Arc<Session>, seen: u64) -> Self {
+        Self { session: Arc::clone(session), stage: Stage::Due, seen }
     }
 
     /// What to do next for it; `None` once the server has them.
@@ -111,7 +113,7 @@ impl Keys {
                     self.seen = count;
                     return Ok(None);
                 }
-                Wanted::Wait => return Ok(Some(Round::Pause(Place::Single))),
+                Wanted::Wait => return Ok(Some(Round::Pause(Place::Single, Some(*upload_max)))),
                 Wanted::Turn(turn) => {
                     self.stage = Stage::Looking(turn);
                     return Ok(ask(Call::HaveKeys { plan, key_id }));

@@ -105,7 +105,8 @@ impl Ask<Shares> for Predict {
 
     // What is dealt in some tenths of a millisecond is dealt where it is: another thread would take longer.
     fn computes(&self, session: &Session) -> bool {
-        session.info.up_bytes() > DEALT_IN_PLACE_BYTES_MAX
+        let info = &session.info;
+        info.up_bytes() > DEALT_IN_PLACE_BYTES_MAX || info.key_count() > KEYS_IN_PLACE_MAX
     }
 }
 
@@ -180,3 +181,5 @@ pub const LOST: Duration = Duration::from_millis(50);
 
 /// At about 2 GB/s.
 const DEALT_IN_PLACE_BYTES_MAX: usize = 1 << 20;
+/// At some microseconds a key.
+const KEYS_IN_PLACE_MAX: usize = 128;

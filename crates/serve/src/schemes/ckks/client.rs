@@ -27,7 +27,7 @@ pub struct CkksClientSpec {
     pub insecure: bool,
     /// How long a connection may take.
     pub connect_max: Duration,
-    /// How long one call may take, other than an upload.
+    /// How long one call may take, and a query with all that is done for it: but for an upload of keys.
     pub call_max: Duration,
     /// How long an upload of keys may take.
     pub upload_max: Duration,

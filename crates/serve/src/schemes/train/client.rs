@@ -173,7 +173,7 @@ impl TrainClient {
         within: Duration,
     ) -> Result<RoundReport, Error> {
         let (token, until) = (self.token.clone(), Instant::now() + within);
-        let reply = self.ask(Some(within), move |peer| {
+        let reply = self.ask(Some(until), move |peer| {
             let wait_ms = Some(milliseconds_until(until));
             let message = signed(&token, FinishRequest { round, now, wait_ms });
             async move {
@@ -211,7 +211,7 @@ impl TrainClient {
     pub async fn backup(&self, name: &str, within: Duration) -> Result<BackupMade, Error> {
         let (token, name) = (self.token.clone(), name.to_owned());
         let until = Instant::now() + within;
-        let reply = self.ask(Some(within), move |peer| {
+        let reply = self.ask(Some(until), move |peer| {
             let wait_ms = Some(milliseconds_until(until));
             let message = signed(&token, BackupRequest { name: name.clone(), wait_ms });
             async move {
@@ -264,7 +264,7 @@ impl TrainClient {
     pub async fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
         let bytes_max = self.info.terms.shape().reply_bytes() + REPLY_OVERHEAD_BYTES;
         let until = Instant::now() + within;
-        self.ask(Some(within), move |peer| {
+        self.ask(Some(until), move |peer| {
             let wait_ms = Some(milliseconds_until(until));
             async move {
                 let mut client = client(&peer, bytes_max);
@@ -292,18 +292,19 @@ impl TrainClient {
         .await
     }
 
-    /// Makes a call, each time of at most `call_max`, again within `call_max` or, where it waits for others, within
-    /// `waits`.
+    /// Makes a call, each time of at most `call_max`, again within `call_max` or, where the server waits for others,
+    /// until `waits`.
     async fn ask<R: Send + 'static, F: Future<Output = Result<R, Error>> + Send + 'static>(
         &self,
-        waits: Option<Duration>,
+        waits: Option<Instant>,
         call: impl Fn(Peer) -> F + Send + Sync + 'static,
     ) -> Result<R, Error> {
         let mut limits = Limits::of(self.call_max);
-        if let Some(waits) = waits {
-            (limits.whole, limits.may_overrun) = (waits, true);
+        if let Some(until) = waits {
+            let within = until.saturating_duration_since(Instant::now());
+            (limits.whole, limits.may_overrun) = (within.max(self.call_max), true);
         }
-        Ok(self.peer.ask::<Training, R, F>(limits, pending, call).await?.reply)
+        Ok(self.peer.ask::<Training, R, F>(limits, pending(waits), call).await?.reply)
     }
 }
 
@@ -321,10 +322,12 @@ impl Faults for Training {
     }
 }
 
-/// Makes a call again whose server waits for others.
-fn pending(again: Again<'_>, _: u32, _: u64) -> Option<Duration> {
-    match again {
-        Again::Fault(&CallFault::Pending { retry_after }) => {
+/// Makes a call again whose server waits for others, until that time.
+fn pending(until: Option<Instant>) -> impl Fn(Again<'_>, u32, u64) -> Option<Duration> + Send {
+    move |again, _, _| match again {
+        Again::Fault(&CallFault::Pending { retry_after })
+            if until.is_some_and(|until| Instant::now() < until) =>
+        {
             Some(retry_after.clamp(PAUSE_MIN, PAUSE_MAX))
         }
         _ => None,
