@@ -6,6 +6,7 @@ mod classifier;
 mod bundles;
 mod circuits;
 mod encrypted;
+mod encrypted_session;
 mod hybrid;
 mod hybrid_networks;
 mod hybrid_views;
