@@ -21,6 +21,9 @@ NEON_ENV := HUSHTABLE_NEEDS_NEON=1 CARGO_TARGET_DIR=target/neon \
     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu"
+# What browsers run, and whether Rust has its library for it.
+WASM := wasm32-unknown-unknown
+HAS_WASM = [ -d "$$(rustc --print target-libdir --target $(WASM) 2>/dev/null)" ]
 # What `make wheel` builds for: `make wheel WHEELS=x86_64`.
 WHEELS ?= x86_64 aarch64
 # The system's certificates, as pip takes them.
@@ -52,7 +55,7 @@ NEXTEST = mkdir -p target/reports && HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRT
 PYTEST = mkdir -p target/reports && OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .NOTPARALLEL:
-.PHONY: help setup optimised test-notebooks kube valgrind etcd demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
+.PHONY: help setup optimised test-notebooks kube valgrind etcd wasm wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
     test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu \
     docs docs-first site notebooks stress fuzz clean
 
@@ -129,10 +132,10 @@ test: ## Format, lints, every crate's tests, Python's, README and tutorial (CHAN
 	@CHANGED=$(CHANGED) WITH_TESTS=$(if $(CHANGED),,1) .ci/timed setup lint test-rust docs-first test-python
 
 test-rest: ## What test-all runs beside test
-	@.ci/timed --beside test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
+	@.ci/timed --beside wasm test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
 	    test-soak test-doc docs test-notebooks test-torch test-held
 
-test-all: test test-rest ## Everything that CI runs: test, then valgrind, timing, caps, NEON, soaks, all pages, torch
+test-all: test test-rest ## Everything that CI runs: test, then browsers, valgrind, timing, caps, NEON, soaks, all pages, torch
 
 test-rust: setup
 	@code=0; $(NEXTEST) $(if $(CHANGED),--filterset "$$(.ci/changed rust)") $(if $(FILTER),--filterset '$(FILTER)') \
@@ -166,6 +169,22 @@ test-shipped: optimised ## The same on the release profile, which takes five min
 # what a client runs.
 test-oblivious: setup
 	HUSHTABLE_NEEDS_VALGRIND=1 cargo test --release --quiet -p hushtable-mpc -p hushtable-oram -p hushtable-pir --test ctgrind
+
+# What asks a system for files, sockets or entropy by itself does not compile there. The standard library's own
+# sockets, threads and clocks do, and fail when they are used: that clients have none is not shown by this.
+wasm: wasm-target ## Checks that clients build for browsers
+	@if $(HAS_WASM); then cargo check --quiet --target $(WASM) -p hushtable-client -p hushtable-pir; \
+	    else echo "wasm: skipped, for Rust's library for $(WASM) is not there"; fi
+
+# As what setup installs: who has no network, or no rustup, goes on without.
+wasm-target:
+	@if $(HAS_WASM); then exit 0; fi; \
+	if command -v rustup >/dev/null; then \
+	    echo "wasm: installing Rust's library for $(WASM)"; \
+	    rustup target add $(WASM) >/dev/null 2>&1 || true; \
+	fi; \
+	$(HAS_WASM) || echo "wasm: Rust's library for $(WASM) is missing and could not be installed (that takes rustup and" \
+	    "the network): https://rustup.rs" >&2
 
 kube: setup ## The Helm chart, rendered and held against Kubernetes' schemas; builds helm once, 150 s
 	HUSHTABLE_NEEDS_KUBE=1 .ci/kube

@@ -84,6 +84,12 @@
 //! What a compiler makes of the portable path is not promised by the language; the engines' timing
 //! tests run over it.
 
+// Where there are no vector kernels, nothing chooses among them.
+#![cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, unreachable_patterns, unused_imports, unused_mut)
+)]
+
 mod aes;
 mod bits;
 #[cfg(test)]

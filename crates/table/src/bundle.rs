@@ -2,17 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
-
-use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, RowsError};
 use crate::header;
 use crate::layout::{LAYOUT_JSON_BYTES_MAX, Layout};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest};
 use crate::patch::{self, Patch, PatchError};
+use crate::system::{self, FileExt, MetadataExt};
 use crate::version::Hashing;
 use crate::{sums, tree};
 
@@ -103,24 +101,17 @@ impl Bundle {
 
 /// Opens the folder itself, as a handle that survives a rename.
 fn open_folder(path: &Path) -> Result<File, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(folder) => Ok(File::from(folder)),
-        Err(rustix::io::Errno::NOTDIR) => Err(Error::NotABundle { path: path.to_owned() }),
-        Err(errno) => Err(Error::io("open", path)(errno.into())),
-    }
+    system::open_folder(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => Error::NotABundle { path: path.to_owned() },
+        _ => Error::io("open", path)(error),
+    })
 }
 
 fn open_file(path: &Path, folder: &File, name: &'static str) -> Result<File, Error> {
-    // NONBLOCK: to open a pipe of that name must not wait for a writer. Plain files ignore it.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => {
-            return Err(Error::MissingFile { path: path.to_owned(), file: name });
-        }
-        Err(errno) => return Err(Error::io("open", path.join(name))(errno.into())),
-    };
+    let file = system::open_in(folder, name).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::MissingFile { path: path.to_owned(), file: name },
+        _ => Error::io("open", path.join(name))(error),
+    })?;
     let metadata = file.metadata().map_err(Error::io("read the size of", path.join(name)))?;
     if !metadata.is_file() {
         return Err(Error::Rows { path: path.join(name), source: RowsError::NotAFile });

@@ -45,6 +45,10 @@ mod error;
 mod header;
 pub mod layout;
 mod manifest;
+#[cfg(unix)]
+mod mapping;
+#[cfg(not(unix))]
+#[path = "unmapped.rs"]
 mod mapping;
 pub mod model;
 mod parts;
@@ -56,6 +60,7 @@ mod shape;
 mod source;
 mod staging;
 mod sums;
+mod system;
 mod table;
 mod tree;
 mod verify;

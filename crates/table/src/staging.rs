@@ -10,14 +10,16 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+#[cfg(unix)]
 use rustix::fs::{CWD, RenameFlags};
+#[cfg(unix)]
 use rustix::io::Errno;
 
 use crate::bundle::FILES;
 use crate::error::Error;
+use crate::system::MetadataExt;
 
 /// A hidden folder beside `target`, removed when dropped unless committed.
 pub(crate) struct Staging {
@@ -77,6 +79,13 @@ impl Staging {
         // Dropping self removes the old bundle, which now has the hidden name.
     }
 
+    #[cfg(not(unix))]
+    fn swap(&self) -> Result<(), Error> {
+        let (path, source) = (self.target.clone(), io::ErrorKind::Unsupported.into());
+        Err(Error::CannotSwap { path, source })
+    }
+
+    #[cfg(unix)]
     fn swap(&self) -> Result<(), Error> {
         // Another build may put a bundle here, or someone remove it, between the two calls.
         const ATTEMPT_COUNT_MAX: usize = 16;
@@ -122,6 +131,7 @@ impl Drop for Staging {
 }
 
 /// What a plain rename says when a folder that is not empty has the name (POSIX allows either).
+#[cfg(unix)]
 fn is_in_the_way(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists)
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +18,7 @@ use crate::mapping::Mapping;
 use crate::patch::Patch;
 use crate::shape::Shape;
 use crate::sums;
+use crate::system::FileExt;
 use crate::tree::Geometry;
 use crate::version::{ContentHasher, Hashing, Version};
 

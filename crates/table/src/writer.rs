@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::bundle;
@@ -14,6 +13,7 @@ use crate::layout::Layout;
 use crate::manifest::{Manifest, ManifestSpec, clip_created_from};
 use crate::shape::Shape;
 use crate::staging::Staging;
+use crate::system::FileExt;
 use crate::version::{ContentHasher, Hashing};
 use crate::{sums, tree};
 

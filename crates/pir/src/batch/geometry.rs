@@ -86,7 +86,7 @@ impl PartGeometry {
 
     /// Stored rows of a bin.
     pub fn bin_rows(&self) -> usize {
-        self.leaf_count * self.leaf_rows
+        self.leaf_count.saturating_mul(self.leaf_rows)
     }
 
     /// Levels of a key's tree.
@@ -157,7 +157,9 @@ impl Geometry {
 
     /// Bytes of the answer to a request.
     pub fn answer_bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.keys() * part.entry_bytes).sum()
+        // A layout that a server made up may come to 2^32.
+        let of = |part: &PartGeometry| part.keys().saturating_mul(part.entry_bytes);
+        self.parts.iter().map(of).fold(0, usize::saturating_add)
     }
 
     /// The bins of each part that shard `index` of `count` has: every bin is one shard's.
@@ -191,14 +193,16 @@ impl Geometry {
 
     /// What one inference costs.
     pub fn costs(&self, layout: &Layout) -> Costs {
-        let sum = |of: &dyn Fn(&PartGeometry) -> usize| -> u64 {
-            self.parts.iter().map(|part| of(part) as u64).sum()
-        };
+        let wide = self.parts.iter().map(|part| {
+            let PartGeometry { bins, leaf_count, entry_bytes, .. } = *part;
+            [part.keys(), bins, part.bin_rows(), leaf_count, entry_bytes].map(|count| count as u64)
+        });
+        let sum = |of: fn([u64; 5]) -> u64| -> u64 { wide.clone().map(of).sum() };
         let up = |side| message_bytes(self.request_bytes(side), 0);
         // Two times of eight bytes and their tags.
         let down_bytes = message_bytes(self.answer_bytes(), 18);
         let (up_left_bytes, up_right_bytes) = (up(Side::Left), up(Side::Right));
-        let expanded_rows = sum(&|part| part.keys() * part.bin_rows());
+        let expanded_rows = sum(|[keys, _, rows, ..]| keys * rows);
         Costs {
             keys: self.keys() as u64,
             up_left_bytes,
@@ -208,12 +212,12 @@ impl Geometry {
             expanded_rows,
             prf_calls: 2 * expanded_rows,
             // Two blocks a node above the leaves, four a leaf.
-            prf_blocks: sum(&|part| match part.leaf_count {
+            prf_blocks: sum(|[keys, _, _, leaves, _]| match leaves {
                 1 => 0,
-                leaves => part.keys() * (2 * (leaves - 1) + 4 * leaves),
+                leaves => keys * (2 * (leaves - 1) + 4 * leaves),
             }),
-            product_bytes: sum(&|part| part.keys() * part.bin_rows() * part.entry_bytes),
-            stored_bytes: sum(&|part| part.bins * part.bin_rows() * part.entry_bytes),
+            product_bytes: sum(|[keys, _, rows, _, bytes]| keys * rows * bytes),
+            stored_bytes: sum(|[_, bins, rows, _, bytes]| bins * rows * bytes),
             map_bytes: layout.map_bytes_count() as u64,
         }
     }

@@ -1,6 +1,6 @@
 //! The table as the kernels read it.
 
-use memmap2::{Advice, MmapMut};
+use memmap2::MmapMut;
 use rayon::prelude::*;
 
 use super::{BLOCK_ROWS, TILE_UNITS_MAX, UNIT_BYTES, UNIT_ROW_BYTES, transpose8};
@@ -45,7 +45,7 @@ impl Planes {
             .ok_or(memory)?;
         // Fewer page walks on a scan; a kernel without huge pages serves small ones.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(Advice::HugePage);
+        let _ = map.advise(memmap2::Advice::HugePage);
         map.par_chunks_mut(block_bytes).enumerate().try_for_each_init(
             || vec![0; block_rows * shape.row_bytes()],
             |rows, (block, planes)| {

@@ -2,7 +2,6 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{DenseRef, Feature, ModelManifest, ModelSpec, TableRef, check_name};
@@ -201,7 +200,7 @@ fn check_replaceable(target: &Path) -> Result<(), Error> {
     for entry in entries {
         let entry = entry.map_err(Error::io("list", &tables))?;
         // What a killed build of one table left is hidden, and is a bundle too.
-        let hidden = entry.file_name().as_bytes().starts_with(b".");
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         check_entries(&entry.path(), &|name| FILES.contains(&name) || hidden)?;
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::bundle::{self, Bundle};
@@ -12,6 +11,7 @@ use crate::manifest::{Manifest, ManifestSpec};
 use crate::patch::{Patch, PatchError};
 use crate::shape::BLOCK_ROWS;
 use crate::staging::Staging;
+use crate::system::MetadataExt;
 use crate::table::Table;
 
 /// Gives rows of the bundle at `base` new bytes, as served, and makes a bundle of the next version at `out`.

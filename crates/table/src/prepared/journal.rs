@@ -9,15 +9,13 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use super::PreparedError;
 use super::blocks::{Blocks, Recorded};
 use super::file::{HASH_BYTES, Hash};
 use crate::staging::still_names;
+use crate::system::{self, FileExt};
 
 pub(super) const MARK: [u8; 16] = *b"hushtable-jrnl1\n";
 const HEADER_BYTES: usize = 64;
@@ -37,13 +35,9 @@ impl Journal {
         // Each failure needs another writer that finishes in the instant between open and lock.
         const ATTEMPT_COUNT_MAX: usize = 64;
         for _ in 0..ATTEMPT_COUNT_MAX {
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                // To open a pipe must not wait for its other end.
-                .custom_flags(OFlags::NONBLOCK.bits() as i32)
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(false);
+            let file = system::nonblocking(&mut options)
                 .open(path)
                 .map_err(PreparedError::io("open", path))?;
             match file.try_lock() {

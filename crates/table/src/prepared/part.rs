@@ -10,8 +10,6 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::{Deref, Range};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::blocks::Blocks;
@@ -20,6 +18,7 @@ use super::journal::{self, Journal};
 use super::writer::{Places, beside, check_replaceable, checksum_of};
 use super::{PreparedError, PreparedSpec, PreparedWriter};
 use crate::staging::parent_of;
+use crate::system::FileExt;
 
 /// Some blocks of a prepared file that are being written, perhaps by many threads, while a
 /// [`PreparedWriter`] has the file open in this process or another.
@@ -164,17 +163,19 @@ pub(super) fn journal_path(target: &Path, blocks: &Range<u32>) -> PathBuf {
 /// The parts that have journals.
 fn journals(target: &Path) -> Result<Vec<Range<u32>>, PreparedError> {
     let parent = parent_of(target);
-    let name = target.file_name().unwrap_or_default().as_bytes();
+    let name = target.file_name().unwrap_or_default().as_encoded_bytes();
     let part_of = |found: &[u8]| {
         let words = found.strip_prefix(name)?.strip_prefix(b".")?.strip_suffix(b".part")?;
         let (first, end) = str::from_utf8(words).ok()?.split_once('-')?;
         let blocks = first.parse().ok()?..end.parse().ok()?;
         // `+1-02` is nobody's.
-        let is_ours = journal_path(target, &blocks).file_name() == Some(OsStr::from_bytes(found));
+        let journal = journal_path(target, &blocks);
+        let is_ours = journal.file_name().map(OsStr::as_encoded_bytes) == Some(found);
         is_ours.then_some(blocks)
     };
     let list = || {
-        let entries = fs::read_dir(parent)?.map(|entry| Ok(part_of(entry?.file_name().as_bytes())));
+        let entries =
+            fs::read_dir(parent)?.map(|entry| Ok(part_of(entry?.file_name().as_encoded_bytes())));
         entries.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
     };
     let mut found = list().map_err(PreparedError::io("list", parent))?;

@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZero;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use memmap2::{Mmap, MmapMut};
-use rustix::fs::OFlags;
 
 use super::file::{Extents, HASH_BYTES, PreparedBytes, is_unfinished};
 use super::stamp::{Change, Stamp};
 use super::{PreparedError, PreparedFormatError, PreparedSpec, SLACK_BYTES};
 use crate::mapping::Mapping;
+use crate::system::{self, FileExt};
 use crate::version::Version;
 
 /// A finished prepared file, mapped read-only.
@@ -63,8 +62,7 @@ impl Prepared {
         expected.check()?;
         let path = path.as_ref().to_owned();
         let mut options = OpenOptions::new();
-        // To open a pipe must not wait for its other end.
-        options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+        system::nonblocking(options.read(true));
         let file = match options.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::system::{self, MetadataExt};
 
 /// What the system says of a file whenever its bytes change: its length, and when its bytes and its
 /// entry were last changed, in seconds and nanoseconds.
@@ -45,7 +46,7 @@ impl Stamp {
     pub(super) fn settled(file: &File) -> io::Result<Self> {
         // What cannot be synchronised, on a file system that is mounted read-only say, is not
         // written to either.
-        let _ = rustix::fs::fdatasync(file);
+        let _ = system::sync_bytes(file);
         let started = Instant::now();
         loop {
             let stamp = Self::of(file)?;

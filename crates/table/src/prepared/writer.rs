@@ -6,19 +6,17 @@ use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-
-use rustix::fs::OFlags;
 
 use super::blocks::{Blocks, Recorded};
 use super::file::{self, Extents, HASH_BYTES, Hash};
 use super::journal::{self, Journal};
 use super::{Prepared, PreparedError, PreparedSpec, SLACK_BYTES, part};
 use crate::staging::{parent_of, resolve, sync_folder};
+use crate::system::{self, FileExt};
 use crate::version::Version;
 
 /// How much work a killed run may lose: blocks that were finished since the last time that the
@@ -399,8 +397,7 @@ pub(super) fn check_replaceable(
     zeros: bool,
 ) -> Result<(), PreparedError> {
     let mut options = OpenOptions::new();
-    // To open a pipe must not wait for its other end.
-    options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    system::nonblocking(options.read(true));
     let file = match options.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,16 +1,14 @@
 //! The files of a checkpoint, opened as they are needed: a large one has thousands.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{Mode, OFlags};
-
 use super::SourceError;
 use super::read_at::{ReadAt, SizedFile};
 use crate::error::Error;
+use crate::system;
 
 /// How many stay open.
 const OPEN_COUNT_MAX: usize = 16;
@@ -52,11 +50,8 @@ impl Files {
 
 /// Opens a plain file.
 pub(super) fn open_file(path: &Path) -> Result<SizedFile, Error> {
-    // NONBLOCK: to open a pipe must not wait for a writer. Plain files ignore it.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty());
-    let file = file.map_err(|errno| Error::io("open", path)(errno.into()))?;
-    let file = SizedFile::new(File::from(file)).map_err(Error::io("read", path))?;
+    let file = system::open(path).map_err(Error::io("open", path))?;
+    let file = SizedFile::new(file).map_err(Error::io("read", path))?;
     file.ok_or_else(|| Error::Source { path: path.to_owned(), source: SourceError::NotAFile })
 }
 

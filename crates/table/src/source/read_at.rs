@@ -5,9 +5,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use super::SourceError;
+use crate::system::FileExt;
 
 /// Bytes that can be read at any offset.
 pub(crate) trait ReadAt {
