@@ -133,6 +133,8 @@ impl Script for Uses {
     }
 }
 
+/// When a machine ended, and with what.
+type Ended<T> = (Duration, Result<T, Error<Duration, &'static str>>);
 type Replied = Result<(), CallError<&'static str>>;
 
 fn fault(fault: CallFault) -> Replied {
@@ -144,7 +146,7 @@ fn drive<M: Machine<&'static str, Protocol = Keyed>>(
     mut machines: Vec<M>,
     rung: &AtomicBool,
     mut serve: impl FnMut(Duration, usize, Call) -> (Duration, Replied),
-) -> Vec<(Duration, Result<M::Output, Error<Duration, &'static str>>)> {
+) -> Vec<Ended<M::Output>> {
     let (mut now, mut sent) = (Duration::ZERO, 0);
     let mut replies: BTreeMap<(Duration, usize), (usize, CallId, Replied)> = BTreeMap::new();
     let mut wakes = vec![Some(Duration::ZERO); machines.len()];
