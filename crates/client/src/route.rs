@@ -101,11 +101,13 @@ impl Travel {
 
     /// The next route after one whose servers are of different versions, say, so that a pair is found while some
     /// servers have changed and others not yet; and how long to wait before. `None` when all have been tried for
-    /// long enough: at once, where there is but one route.
+    /// long enough: at once, where there is but one route, and never where a server drained, which comes back.
     pub fn step(&mut self, from: Route, random: u64) -> Option<(Route, Duration)> {
         self.misfits += 1;
         let routes = self.servers.iter().fold(1usize, |all, &at| all.saturating_mul(at));
-        if routes == 1 || self.misfits >= routes.saturating_mul(CYCLES_MAX as usize) {
+        let is_tried = self.misfits >= routes.saturating_mul(CYCLES_MAX as usize);
+        let waits = self.moves.iter().any(|moves| moves.has_drained);
+        if routes == 1 || (is_tried && !waits) {
             return None;
         }
         // Servers that come and go meanwhile may have hidden the route that fits.
@@ -164,6 +166,18 @@ mod tests {
             assert_eq!(seen.iter().position(|other| other == route), Some(i % 6));
         }
         assert!(Travel::new([1, 1, 0]).step(Route::default(), 0).is_none());
+    }
+
+    #[test]
+    fn a_server_that_drains_is_waited_for_beside_one_that_does_not_fit() {
+        let mut travel = Travel::new([0, 0, 2]);
+        let drained = travel.leave(Route::default(), Place::Single, &CallFault::Draining, 0);
+        let (mut route, _) = drained.unwrap();
+        for _ in 0..100 {
+            let (next, _) = travel.step(route, 0).expect("the other one comes back");
+            assert_ne!(next, route);
+            route = next;
+        }
     }
 
     #[test]
