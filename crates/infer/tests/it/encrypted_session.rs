@@ -376,7 +376,7 @@ fn storm(seed: u64) -> Counts {
     network.run(&mut serve);
     drop(network);
 
-    // Once all is well, all is well.
+    // When the faults are over, a prediction succeeds if the servers compute by the client's plan.
     match run(predict(&client, 1, seed), QUIET, &mut serve) {
         Ok(found) if history.last == 0 => check(1, seed, &found),
         Err(Error::Call { error: OTHER_PLAN, .. }) if history.last != 0 => {}

@@ -227,7 +227,7 @@ fn storm(seed: u64) -> Counts {
     network.run(&mut serve);
     drop(network);
 
-    // Once all is well, all is well: for the client of before, and for one that begins then.
+    // When the faults are over, predictions succeed: of the client that was opened before, and of a new one.
     let last = history.last;
     match run(predict(&client, 1, seed), QUIET, &mut serve) {
         Ok(found) if last == 0 => check(&held()[0], 1, &client, &found),

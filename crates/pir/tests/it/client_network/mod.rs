@@ -285,7 +285,7 @@ fn pair_of_table(seed: u64) -> Counts {
     network.run(&mut serve);
     drop(network);
 
-    // Once all is well, all is well.
+    // When the faults are over and the servers have settled, lookups succeed.
     let (version, ids) = (versions[history.last], [1, 299, 7]);
     let mut network = Network::new(&mut rng, &rung, QUIET, Faults::NONE);
     let lookup = client.lookup(&ids, 4, seed);

@@ -95,7 +95,7 @@ impl CkksClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
-    /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::Reply`] for one that announces
+    /// reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::Reply`] if it announces
     /// what cannot be, [`Error::KeyBytes`] for a plan of larger keys than `spec` allows,
     /// [`Error::VersionMismatch`] for another version than it names; [`Error::Dlrm`] where no secret can
     /// be made.

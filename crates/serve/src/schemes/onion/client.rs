@@ -62,7 +62,7 @@ impl OnionClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
-    /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::ParametersRefused`] and
+    /// reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::ParametersRefused`] and
     /// [`Error::Reply`] for one that announces what this client does not accept.
     pub async fn connect(spec: &OnionClientSpec) -> Result<Self, Error> {
         let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;

@@ -102,7 +102,7 @@ impl SharesClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
-    /// reach; [`Error::Unserved`] for a server of another scheme; [`Error::Reply`] for one that announces
+    /// reach; [`Error::Unserved`] if a server speaks another scheme; [`Error::Reply`] if one announces
     /// what cannot be; [`Error::SidesSwapped`], [`Error::SameSide`]; [`Error::VersionMismatch`] for servers of
     /// different models or plans, or another than `spec` names.
     pub async fn connect(spec: &SharesClientSpec) -> Result<Self, Error> {

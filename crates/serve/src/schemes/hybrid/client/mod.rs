@@ -129,7 +129,7 @@ impl HybridClient {
     /// # Errors
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`],
     /// [`Error::Setting`] for what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a
-    /// server out of reach; [`Error::Unserved`] for a server of another scheme; [`Error::Reply`] for one that
+    /// server out of reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::Reply`] if it
     /// announces what cannot be, [`Error::GarblerRefused`] for one that does not let the chosen side garble,
     /// [`Error::PrecomputeBytes`] for a network whose precompute is larger than `spec` allows,
     /// [`Error::VersionMismatch`] for another version than it names; [`Error::Precomputes`] for a folder that
