@@ -34,5 +34,6 @@ pub use floor::Floor;
 pub use plan::Plan;
 pub use planner::{Goal, plan};
 pub use spec::{Dlrm, DlrmSpec};
-pub use terms::{KEY_BYTES_MAX, TERMS_BYTES_MAX, Terms};
+pub(crate) use terms::check_terms_bytes;
+pub use terms::{KEY_BYTES_MAX, TERMS_BYTES_MAX, Terms, TermsTooLong};
 pub use weights::Weights;

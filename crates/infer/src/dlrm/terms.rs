@@ -17,6 +17,23 @@ use super::spec::{FeatureSpec, SLOTS_MAX, WIDTH_MAX};
 
 /// The most bytes of terms.
 pub const TERMS_BYTES_MAX: usize = 1 << 20;
+
+/// Announced terms that are longer than [`TERMS_BYTES_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("terms is {found}, but must be 1 to {TERMS_BYTES_MAX}")]
+#[non_exhaustive]
+pub struct TermsTooLong {
+    /// Bytes announced.
+    pub found: u64,
+}
+
+/// Refuses announced terms for their length, before they are read.
+pub(crate) fn check_terms_bytes(terms: &[u8]) -> Result<(), TermsTooLong> {
+    match terms.len() <= TERMS_BYTES_MAX {
+        true => Ok(()),
+        false => Err(TermsTooLong { found: terms.len() as u64 }),
+    }
+}
 /// The most bytes of keys that a client makes.
 pub const KEY_BYTES_MAX: usize = 8 << 30;
 /// Bytes that keys, queries and answers begin with: which plan they are for.

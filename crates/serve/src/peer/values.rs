@@ -39,6 +39,11 @@ pub(crate) fn text(field: &'static str, found: String) -> Result<String, ReplyDe
     }
 }
 
+/// Terms of a plan that are too long to be read.
+pub(crate) fn terms_too_long(found: u64, bytes_max: usize) -> ReplyDefect {
+    ReplyDefect::Range { field: "terms", found, min: 1, max: bytes_max as u64 }
+}
+
 /// What is kept of an error about what another machine sent.
 pub(crate) fn defect(error: &dyn std::fmt::Display) -> ReplyDefect {
     let text = error.to_string();

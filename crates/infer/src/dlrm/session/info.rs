@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hushtable_rlwe::ring::Platform;
 use hushtable_table::Version;
 
-use crate::dlrm::{Error, TERMS_BYTES_MAX, Terms};
+use crate::dlrm::{Error, Terms, TermsTooLong, check_terms_bytes};
 
 /// What a server announces, as it came.
 #[derive(Clone, Debug)]
@@ -50,13 +50,8 @@ pub struct Info {
 #[non_exhaustive]
 pub enum InfoDefect {
     /// Terms that are too long to be any.
-    #[error("terms is {found}, but must be 1 to {max}")]
-    TermsBytes {
-        /// Bytes announced.
-        found: u64,
-        /// The most there may be.
-        max: u64,
-    },
+    #[error(transparent)]
+    TermsTooLong(#[from] TermsTooLong),
     /// Terms that no plan has.
     #[error(transparent)]
     Terms(Error),
@@ -102,10 +97,7 @@ impl Info {
     /// [`InfoDefect`] for what cannot be, or does not follow.
     pub fn check(announced: Announced) -> Result<Self, InfoDefect> {
         let Announced { name, software, version, plan, terms, .. } = announced;
-        if terms.len() > TERMS_BYTES_MAX {
-            let (found, max) = (terms.len() as u64, TERMS_BYTES_MAX as u64);
-            return Err(InfoDefect::TermsBytes { found, max });
-        }
+        check_terms_bytes(&terms)?;
         let terms = Terms::parse(&terms, Platform::detect()).map_err(InfoDefect::Terms)?;
         let info = Self::new(name, version, terms, software).map_err(InfoDefect::Terms)?;
         if info.plan != plan {

@@ -5,7 +5,7 @@ use hushtable_pir::dpf::{Domain, Group};
 use hushtable_table::Version;
 use serde::{Deserialize, Serialize};
 
-use crate::dlrm::{self, Dlrm, DlrmSpec};
+use crate::dlrm::{self, Dlrm, DlrmSpec, TermsTooLong, check_terms_bytes};
 use crate::shares::{DealtBy, Error, Half, LookupOutline, Outline};
 
 /// What a server announces, as it came.
@@ -80,13 +80,8 @@ fn is_client(dealer: &DealtBy) -> bool {
 #[non_exhaustive]
 pub enum InfoDefect {
     /// Terms that are too long to be any.
-    #[error("terms is {found}, but must be 1 to {max}")]
-    TermsBytes {
-        /// Bytes announced.
-        found: u64,
-        /// The most there may be.
-        max: u64,
-    },
+    #[error(transparent)]
+    TermsTooLong(#[from] TermsTooLong),
     /// Terms that are none.
     #[error(transparent)]
     Terms(serde_json::Error),
@@ -113,10 +108,7 @@ impl Terms {
     /// # Errors
     /// [`InfoDefect`] for what no model has, or for an outline of another one.
     fn parse(bytes: &[u8]) -> Result<Self, InfoDefect> {
-        if bytes.len() > TERMS_BYTES_MAX {
-            let (found, max) = (bytes.len() as u64, TERMS_BYTES_MAX as u64);
-            return Err(InfoDefect::TermsBytes { found, max });
-        }
+        check_terms_bytes(bytes)?;
         let written: WrittenTerms = serde_json::from_slice(bytes).map_err(InfoDefect::Terms)?;
         let WrittenTerms { model, outline, dealer } = written;
         let dlrm = Dlrm::new(model).map_err(InfoDefect::Model)?;
@@ -211,6 +203,3 @@ impl Info {
         }
     }
 }
-
-/// The most that terms may take.
-pub const TERMS_BYTES_MAX: usize = 1 << 20;

@@ -18,7 +18,7 @@ use hushtable_client::{Bell, Machine, Opening, Operation, Shared};
 
 pub use call::{Call, Failure, Reply, Share, SharedInference};
 pub use held::{LOOKUP_PRG, SessionSpec};
-pub use info::{Announced, Info, InfoDefect, TERMS_BYTES_MAX, Terms};
+pub use info::{Announced, Info, InfoDefect, Terms};
 pub use predict::{Answered, LOST};
 
 use connect::Shares;

@@ -469,7 +469,7 @@ fn servers_that_do_not_go_together_are_told_apart() {
     assert!(matches!(defect(open(spec(), sideless)), InfoDefect::Side));
     let mut long = good;
     long[1].terms = vec![b' '; (1 << 20) + 1].into();
-    assert!(matches!(defect(open(spec(), long)), InfoDefect::TermsBytes { .. }));
+    assert!(matches!(defect(open(spec(), long)), InfoDefect::TermsTooLong(_)));
 }
 
 /// The bytes of what is dealt stay out of logs.

@@ -1,10 +1,11 @@
 //! What a server says of its model and plan, on the wire.
 
+use hushtable_infer::dlrm::TERMS_BYTES_MAX;
 use hushtable_infer::dlrm::session::{Announced, InfoDefect};
 use hushtable_pir::client::version;
 
 use super::CkksInfo;
-use crate::peer::values::text;
+use crate::peer::values::{terms_too_long, text};
 use crate::{ReplyDefect, wire};
 
 /// An announcement as it came, but for what no announcement has.
@@ -24,9 +25,7 @@ pub(super) fn announced(reply: wire::InferInfoReply) -> Result<Announced, ReplyD
 /// What does not fit in an announcement.
 pub(super) fn defect(defect: &InfoDefect) -> ReplyDefect {
     match *defect {
-        InfoDefect::TermsBytes { found, max } => {
-            ReplyDefect::Range { field: "terms", found, min: 1, max }
-        }
+        InfoDefect::TermsTooLong(long) => terms_too_long(long.found, TERMS_BYTES_MAX),
         InfoDefect::Size { what, expected, found } => ReplyDefect::Size { what, expected, found },
         ref other => crate::peer::values::defect(other),
     }

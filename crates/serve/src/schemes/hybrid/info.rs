@@ -6,7 +6,7 @@ use hushtable_table::Version;
 pub(super) use hushtable_infer::hybrid::TERMS_BYTES_MAX;
 
 use super::machines::Terms;
-use crate::peer::values::{defect, text};
+use crate::peer::values::{defect, terms_too_long, text};
 use crate::{ReplyDefect, wire};
 
 /// What a server computes, and what a client must know of it.
@@ -39,8 +39,7 @@ impl HybridInfo {
         let found = version(&reply.model_version)?;
         let announced = version(&reply.plan)?;
         if reply.terms.len() > TERMS_BYTES_MAX {
-            let (found, max) = (reply.terms.len() as u64, TERMS_BYTES_MAX as u64);
-            return Err(ReplyDefect::Range { field: "terms", found, min: 1, max });
+            return Err(terms_too_long(reply.terms.len() as u64, TERMS_BYTES_MAX));
         }
         let terms = Terms::parse(&reply.terms).map_err(|error| defect(&error))?;
         let plan = Version::from(terms.id());

@@ -1,10 +1,11 @@
 //! What a server says of its model, on the wire.
 
+use hushtable_infer::dlrm::TERMS_BYTES_MAX;
 use hushtable_infer::shares::session::{Announced, InfoDefect};
 use hushtable_pir::client::version;
 
 use super::SharesInfo;
-use crate::peer::values::text;
+use crate::peer::values::{terms_too_long, text};
 use crate::{ReplyDefect, wire};
 
 /// An announcement as it came, but for what no announcement has.
@@ -21,11 +22,9 @@ pub(super) fn announced(reply: wire::SharesInfoReply) -> Result<Announced, Reply
 
 /// What does not fit in an announcement.
 pub(super) fn defect(defect: &InfoDefect) -> ReplyDefect {
-    match *defect {
-        InfoDefect::TermsBytes { found, max } => {
-            ReplyDefect::Range { field: "terms", found, min: 1, max }
-        }
-        ref other => crate::peer::values::defect(other),
+    match defect {
+        InfoDefect::TermsTooLong(long) => terms_too_long(long.found, TERMS_BYTES_MAX),
+        other => crate::peer::values::defect(other),
     }
 }
 

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_client::{CallFault, Place};
-use hushtable_infer::shares::session::{
-    Call, Failure, LOST, Reply, Share, SharedInference, TERMS_BYTES_MAX,
-};
+use hushtable_infer::dlrm::TERMS_BYTES_MAX;
+use hushtable_infer::shares::session::{Call, Failure, LOST, Reply, Share, SharedInference};
 use hushtable_pir::client::version;
 use tonic::transport::Channel;
 
