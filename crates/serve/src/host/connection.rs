@@ -175,6 +175,8 @@ impl Connection {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_frame_size(FRAME_BYTES_MAX)
             .max_concurrent_streams(self.rules.streams_max)
+            // A client that asks two servers gives up its calls to one where the other fails: all of them at once.
+            .max_pending_accept_reset_streams(self.rules.streams_max as usize)
             .max_header_list_size(HEADER_BYTES_MAX)
             .max_send_buf_size(SEND_BUFFER_BYTES)
             .keep_alive_interval(self.rules.keep_alive)

@@ -262,7 +262,12 @@ fn error_of(url: &str, status: &Status) -> Error {
             Error::Unserved { url, message }
         }
         // Without details the status was made here, of a transport error, or by a proxy.
-        Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+        // A server that found too much on the connection has ended that.
+        Code::Unavailable
+        | Code::Unknown
+        | Code::Cancelled
+        | Code::Internal
+        | Code::ResourceExhausted
             if status.source().is_some() || status.code() == Code::Unavailable =>
         {
             Error::Unavailable { url, reason: reason(status) }
@@ -388,3 +393,22 @@ pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// A reply should be one frame.
 pub(crate) const FRAME_BYTES_MAX: u32 = 1 << 20;
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use h2::Reason;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_a_server_ended_is_lost_and_says_nothing_of_the_call() {
+        for reason in [Reason::ENHANCE_YOUR_CALM, Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR] {
+            let status = Status::from_error(Box::new(h2::Error::from(reason)));
+            let error = error_of("http://a:1", &status);
+            assert!(matches!(error, Error::Unavailable { .. }), "{reason:?}: {error}");
+        }
+        // What a server says in its own words is its answer.
+        let said = Status::resource_exhausted("as it is");
+        assert!(matches!(error_of("http://a:1", &said), Error::Remote { .. }));
+    }
+}

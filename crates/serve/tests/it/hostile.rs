@@ -464,3 +464,59 @@ async fn a_watch_that_reads_nothing_does_not_hold_a_drain() {
     in_time(tokio::task::spawn_blocking(|| server.stop())).await.unwrap().unwrap();
     drop(reply);
 }
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// Whether a server goes on with a connection on which so many calls were begun and given up before it saw them.
+async fn goes_on_after_resets(server: &Running, calls: u32) -> bool {
+    const HEADERS: u8 = 1;
+    const RESET: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const PING: u8 = 6;
+    const GO_AWAY: u8 = 7;
+    const ACK: u8 = 1;
+    // POST, http, and literals of a path and an authority, in HPACK.
+    let path = b"/hushtable.v1.PrivateLookup/Answer";
+    let head = [&[0x83, 0x86, 0x04, path.len() as u8][..], path, &[0x01, 1, b'x']].concat();
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(SETTINGS, 0, 0, &[]));
+    for number in 0..calls {
+        let stream = 2 * number + 1;
+        sent.extend(frame(HEADERS, 4, stream, &head));
+        sent.extend(frame(RESET, 0, stream, &8u32.to_be_bytes()));
+    }
+    sent.extend(frame(PING, 0, 0, &[7; 8]));
+    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+    // A server that ends the connection reads no more of it.
+    let _ = stream.write_all(&sent).await;
+    let mut header = [0; 9];
+    while stream.read_exact(&mut header).await.is_ok() {
+        let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+        let mut payload = vec![0; length as usize];
+        if stream.read_exact(&mut payload).await.is_err() {
+            return false;
+        }
+        match (header[3], header[4]) {
+            (PING, ACK) if payload == [7; 8] => return true,
+            (GO_AWAY, _) => return false,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A client of two servers gives up its calls to one where the other fails, all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_calls_may_be_given_up_at_once_as_may_be_made() {
+    let server = start(|spec| spec);
+    assert!(goes_on_after_resets(&server, 128).await, "a client that does nothing wrong");
+    assert!(!goes_on_after_resets(&server, 10_000).await, "a flood");
+    server.stop().unwrap();
+}
