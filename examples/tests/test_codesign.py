@@ -19,22 +19,15 @@ from examples.codesign.compare import PLAIN, UNBATCHED, Comparison, engine_ms, k
 from examples.codesign.curves import LINES, draw_curves, figures_of
 from examples.codesign.savings import DESIGNED, savings
 from examples.codesign.served import serve
+from made_up_costs import keep_costs
 
 from hushtable import ConfigError
-from hushtable.tune import CostModel, costs, save_costs
-
-#: Of `CostModel`: seconds of each of what it counts.
-CONSTANTS = (1e-5, 1e-7, 2e-8, 3e-7, 6e-9, 6e-13, 1.5e-11, 0.0, 1e-11, 4e-9)
 
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     cache = tmp_path_factory.mktemp("cache")
-    # Of times what a machine of these constants takes: to measure this one's takes a minute.
-    save_costs(
-        CostModel(CONSTANTS, CONSTANTS, 0.02, 0.1, *costs._machine()),
-        cache / "hushtable" / "layout-costs.json",
-    )
+    keep_costs(cache)
     with pytest.MonkeyPatch.context() as patch:
         # Neither the models' cache nor this machine's cost model is touched.
         patch.setenv("HUSHTABLE_DATA", str(tmp_path_factory.mktemp("data")))

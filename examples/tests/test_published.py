@@ -14,6 +14,7 @@ from examples.clicks import model, synthetic
 from examples.clicks.app import SMALL
 from examples.codesign import __main__
 from examples.codesign.curves import figures_of
+from made_up_costs import keep_costs
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,9 @@ def test_files_are_of_one_application(
 def test_published_files_give_the_result_that_ours_give(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HUSHTABLE_DATA", str(tmp_path / "cache"))
+    monkeypatch.setenv("HUSHTABLE_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_costs(tmp_path / "cache")
     monkeypatch.setattr(model, "RECIPE", replace(SMALL, epochs=1))
     found = synthetic.ratings()
     films = (f"{film},Film,Drama" for film in range(synthetic.FILMS))
