@@ -90,6 +90,7 @@ $(VENV)/.tools: python/requirements-dev.txt $(VENV)/bin/python
 optimised: $(VENV)/.optimised
 $(VENV)/.optimised: $(VENV)/.tools $(SOURCES)
 	$(BIN)/maturin develop --release --quiet
+	.ci/develop
 	rm -f $(VENV)/.installed $(VENV)/.held
 	touch $@
 
@@ -151,7 +152,7 @@ test-doc: setup ## rustdoc, and the examples in it
 	cargo test --workspace --quiet --doc
 
 test-notebooks: setup
-	@$(PYTEST) -n 2 --dist loadfile -m rest --junitxml target/reports/notebooks.xml python/tests examples/tests
+	@$(PYTEST) -n 2 --dist loadfile -m rest --junitxml target/reports/notebooks.xml python/tests lab/tests examples/tests
 
 # As it is shipped: an optimiser may make a branch of a mask at one level and not at another.
 test-timing: setup
@@ -160,10 +161,10 @@ test-timing: setup
 
 # Predictions held against what is measured, alone, and what must not be among the features of what is shipped.
 test-held: $(VENV)/.held
-	@$(PYTEST) -m "timed or shipped" --junitxml target/reports/held.xml python/tests examples/tests
+	@$(PYTEST) -m "timed or shipped" --junitxml target/reports/held.xml python/tests lab/tests examples/tests
 
 test-shipped: optimised ## The same on the release profile, which takes five minutes to build
-	@$(PYTEST) -m "timed or shipped" --junitxml target/reports/shipped.xml python/tests examples/tests
+	@$(PYTEST) -m "timed or shipped" --junitxml target/reports/shipped.xml python/tests lab/tests examples/tests
 
 # The optimised code under valgrind, with all that is secret marked as undefined; and the divisions of
 # what a client runs.
@@ -196,13 +197,13 @@ test-caps: setup ## The kernels below the machine's best: CAPS="avx2 portable"
 # Of two cores: a third of them waits for servers and commands.
 test-python: setup
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not timed and not shipped and not rest" --junitxml target/reports/python.xml \
-	    $(if $(CHANGED),$$(.ci/changed python),python/tests examples/tests)
+	    $(if $(CHANGED),$$(.ci/changed python),python/tests lab/tests examples/tests)
 
 # torch brings 5 GB of libraries for GPUs along, so it has an environment of its own; uv links what its cache keeps.
 $(TORCH)/.installed: python/requirements-torch.txt $(VENV)/.tools
 	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
 	$(UV) --python $(TORCH)/bin/python -r $<
-	echo $(CURDIR)/python > $$(echo $(TORCH)/lib/python*/site-packages)/hushtable.pth
+	printf '%s\n' $(CURDIR)/python $(CURDIR)/lab > $$(echo $(TORCH)/lib/python*/site-packages)/hushtable.pth
 	touch $@
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
@@ -237,9 +238,9 @@ test-nightly: test-shipped setup test-neon ## What takes too long for `make test
 
 lint: setup ## rustfmt, clippy, ruff, mypy
 	@cargo fmt --all --check
-	@$(BIN)/ruff check --quiet python examples bench docs README.md
-	@$(BIN)/ruff format --quiet --check python examples bench docs README.md
-	@$(BIN)/mypy -p hushtable $(EXAMPLES:%=-p examples.%) & types=$$!; \
+	@$(BIN)/ruff check --quiet python lab examples bench docs README.md
+	@$(BIN)/ruff format --quiet --check python lab examples bench docs README.md
+	@$(BIN)/mypy -p hushtable -p hushtable_lab $(EXAMPLES:%=-p examples.%) & types=$$!; \
 	cargo clippy --workspace --all-targets --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
 
 bench: optimised ## The figures of docs/figures.md, into bench/results
@@ -262,6 +263,7 @@ wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, 
 	        || { echo "$$wheel does not keep to manylinux_2_28" >&2; exit 1; }; \
 	done
 	for cpu in $(WHEELS); do .ci/wheel $$cpu $(BIN)/python; done
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./lab
 
 gpu: optimised ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots

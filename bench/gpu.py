@@ -28,8 +28,9 @@ from typing import Any
 import gpu_report
 
 from hushtable import Error, _native
-from hushtable._measure import gpu
-from hushtable._measure.layout import random_layout
+from hushtable._machine import gpu_report as report_of_gpu
+from hushtable_lab.measure import gpu
+from hushtable_lab.measure.layout import random_layout
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = json.loads((ROOT / "bench" / "papers" / "gpu-pir.json").read_text(encoding="utf-8"))
@@ -641,7 +642,7 @@ def main() -> int:
         gpu_report.show(document, PAPER, arguments.plots)
         return 0
     names = chosen(arguments.stages)
-    report = gpu.gpu_report()
+    report = report_of_gpu()
     if not report["available"]:
         print(f"no GPU to measure: {report['reason']}", file=sys.stderr)
         print("nothing was checked and nothing measured", file=sys.stderr)

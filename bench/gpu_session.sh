@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What to run on a machine with a GPU that is at hand for minutes and has nothing of this repository
-# but this folder, python3 with numpy, and wheels in FOLDER: hushtable, where NVRTC is not installed
+# but this folder and lab, python3 with numpy, and wheels in FOLDER: hushtable, where NVRTC is not installed
 # nvidia-cuda-nvrtc, and for plots matplotlib.
 #
 #   bench/gpu_session.sh FOLDER [OUT] [SECONDS_MAX] [ARGUMENT OF bench/gpu.py ...]
@@ -21,7 +21,7 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm,clocks.max
     | tee "$out/nvidia-smi.csv" || echo "no nvidia-smi" >&2
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target "$site" \
     "$wheels"/*.whl
-export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+export PYTHONPATH="$site:$here/../lab${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 # First that it runs at all, on few shapes, so that a fault in the first minute is seen in it.
 code=0

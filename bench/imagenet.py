@@ -32,8 +32,8 @@ import torch
 from run import machine
 from torch import nn
 
-from hushtable._measure.records import bench_record
 from hushtable.infer import HybridModel, compile, networks
+from hushtable_lab.measure.records import bench_record
 
 HUSHTABLE = (sys.executable, "-m", "hushtable", "infer")
 START_S_MAX, CALL_S_MAX = 60.0, 1200

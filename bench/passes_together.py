@@ -18,8 +18,8 @@ import numpy as np
 
 from hushtable import _native
 from hushtable.errors import Error
-from hushtable.sim.serve import Profile
-from hushtable.sim.serve.passes import Curve
+from hushtable_lab.sim.serve import Profile
+from hushtable_lab.sim.serve.passes import Curve
 
 #: An engine is made and its rows are filled within it.
 START_S_MAX = 120.0

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from hushtable import _native
-from hushtable._measure.floors import cores
-from hushtable._measure.records import bench_record
-from hushtable.sim.accelerator.measured import best_of, measure
-from hushtable.sim.accelerator.passes import Table, predict
+from hushtable._machine import cores
+from hushtable_lab.measure.records import bench_record
+from hushtable_lab.sim.accelerator.measured import best_of, measure
+from hushtable_lab.sim.accelerator.passes import Table, predict
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB, BATCHES, ROW_BYTES, PARAMETERS = (16, 64, 256, 512, 1024), (1, 4, 16), 256, "n4096_128"

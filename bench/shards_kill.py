@@ -37,12 +37,12 @@ from run import machine
 
 import hushtable
 from hushtable import _native
-from hushtable._measure.records import bench_record
 from hushtable.errors import Error
 from hushtable.model import Model
 from hushtable.server import Certificates, ServerProcess, make_certificates
 from hushtable.shards import plan_shards
 from hushtable.table import Table
+from hushtable_lab.measure.records import bench_record
 
 SHARDS, REPLICAS = 2, 2
 WINDOW_S = 0.5

@@ -40,15 +40,24 @@ import numpy as np
 from passes_together import together
 
 from hushtable import _native
-from hushtable._measure.records import bench_record
-from hushtable.cli._bench_load import arrivals
-from hushtable.cli._server_cpu import spending, usable_cpus
 from hushtable.errors import Error
 from hushtable.model import Model
 from hushtable.server import _affinity
-from hushtable.sim.serve import Deployment, Front, Load, Profile, Run, Stalls, TableSize, simulate
-from hushtable.sim.serve.measured import measure
 from hushtable.table import Table
+from hushtable_lab.cli._bench_load import arrivals
+from hushtable_lab.cli._server_cpu import spending, usable_cpus
+from hushtable_lab.measure.records import bench_record
+from hushtable_lab.sim.serve import (
+    Deployment,
+    Front,
+    Load,
+    Profile,
+    Run,
+    Stalls,
+    TableSize,
+    simulate,
+)
+from hushtable_lab.sim.serve.measured import measure
 
 START_S_MAX, STOP_S_MAX = 90.0, 10.0
 #: Requests of as many keys tell what a key costs from what a request does. The rows are more than

@@ -32,11 +32,11 @@ MODULES = (
     "hushtable.cluster",
     "hushtable.infer",
     "hushtable.infer.networks",
-    "hushtable.sim",
-    "hushtable.sim.accelerator",
-    "hushtable.sim.fl",
-    "hushtable.sim.inference",
-    "hushtable.sim.serve",
+    "hushtable_lab.sim",
+    "hushtable_lab.sim.accelerator",
+    "hushtable_lab.sim.fl",
+    "hushtable_lab.sim.inference",
+    "hushtable_lab.sim.serve",
     "hushtable.data",
     "hushtable.data.criteo",
     "hushtable.errors",
@@ -159,7 +159,7 @@ def module_page(module: str) -> str:
     names = exported(module)
     elsewhere = {}
     if module == "hushtable":
-        pages = [page for page in MODULES if page.count(".") == 1]
+        pages = [page for page in MODULES if page.startswith("hushtable.") and page.count(".") == 1]
         elsewhere = {name: page for page in pages for name in exported(page) if name in names}
         elsewhere |= {page.partition(".")[2]: page for page in pages}
     own = [name for name in names if name not in elsewhere]
@@ -178,7 +178,8 @@ def module_page(module: str) -> str:
 
 def exported(module: str) -> list[str]:
     """What `__all__` of a module names, or nothing where it has none; it is not imported."""
-    path = ROOT / "python" / module.replace(".", "/")
+    folder = "lab" if module.startswith("hushtable_lab") else "python"
+    path = ROOT / folder / module.replace(".", "/")
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hushtable import ConfigError
-from hushtable.sim.inference.profile import profile
+from hushtable_lab.sim.inference.profile import profile
 
 from .inference import Predictions, Way, best, ways
 from .retrieval import Fleet, Lookups, accelerator, core, fleets

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hushtable.sim.inference.closed import best_split
-from hushtable.sim.inference.deployment import Deployment, Party
-from hushtable.sim.inference.profile import Profile
-from hushtable.sim.inference.sweep import Point, sustained_rate, sweep
+from hushtable_lab.sim.inference.closed import best_split
+from hushtable_lab.sim.inference.deployment import Deployment, Party
+from hushtable_lab.sim.inference.profile import Profile
+from hushtable_lab.sim.inference.sweep import Point, sustained_rate, sweep
 
 GARBLERS: tuple[Party, ...] = ("server", "client")
 #: Rates that are simulated, as shares of the one at which something is always busy.

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hushtable import ConfigError
-from hushtable.sim.accelerator.figures_points import Point, point
-from hushtable.sim.accelerator.serving import Scheduler, load
+from hushtable_lab.sim.accelerator.figures_points import Point, point
+from hushtable_lab.sim.accelerator.serving import Scheduler, load
 
 #: More machines than this nobody would buy for it.
 MACHINES_MAX = 64

@@ -16,8 +16,8 @@ from examples.plan.inference import Way, best, capacity
 from examples.plan.retrieval import MACHINES_MAX, Lookups, core, fleet
 
 from hushtable import ConfigError
-from hushtable.sim.accelerator.serving import Scheduler
-from hushtable.sim.inference.deployment import Costs, Deployment, Step
+from hushtable_lab.sim.accelerator.serving import Scheduler
+from hushtable_lab.sim.inference.deployment import Costs, Deployment, Step
 
 FEW = ["--runs", "1", "--hours", "0.5", "--clients", "1", "--storage-gb", "0.1", "1"]
 MACHINE = ["--machine", "ive", "--table-gb", "2", "--lookups", "100", "--lookup-ms", "200"]

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO, Any, Generic, Literal, Protocol, Self, TypeVar
 
 from . import _native, errors
-from ._measure.gpu import wheel_folders
+from ._machine import wheel_folders
 from ._settings import checked, nested
 from ._types import LayoutInfo, ModelInfo, OnionInfo, TableInfo
 from .errors import ConfigError, Error, ServerUnavailable

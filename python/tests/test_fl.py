@@ -12,7 +12,7 @@ import pytest
 from hushtable import RoundError
 from hushtable.fl import DUMMY, PlainTable
 from hushtable.fl.aggregate import aggregate_of
-from hushtable.sim.fl import probabilities
+from hushtable_lab.sim.fl import probabilities
 
 USERS, SLOTS, DIM, ROWS = 4, 3, 2, 20
 

@@ -16,10 +16,11 @@ from waiting import HUNG_S
 
 import hushtable
 from hushtable import _native
-from hushtable._measure import gpu as _gpu
+from hushtable._machine import gpu_report, wheel_folders
+from hushtable_lab.measure import gpu as _gpu
 
 COMMAND = [sys.executable, "-m", "hushtable"]
-REPORT = _gpu.gpu_report()
+REPORT = gpu_report()
 without_gpu = pytest.mark.skipif(REPORT["available"], reason="this machine has a GPU")
 with_gpu = pytest.mark.skipif(not REPORT["available"], reason=f"no GPU: {REPORT['reason']}")
 
@@ -65,13 +66,13 @@ def test_nvrtc_is_found_in_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "nvidia" / "cuda_nvrtc" / "lib" / "libnvrtc.so.12").touch()
     (tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    found = [folder for folder in _gpu.wheel_folders() if folder.is_relative_to(tmp_path)]
+    found = [folder for folder in wheel_folders() if folder.is_relative_to(tmp_path)]
     folders = [tmp_path / "nvidia" / name / "lib" for name in ("cu13", "cuda_nvrtc")]
     assert found == folders
     # A module of that name that is no package has no folders.
     (tmp_path / "nvidia").rename(tmp_path / "other")
     (tmp_path / "nvidia.py").touch()
-    assert not any(folder.is_relative_to(tmp_path) for folder in _gpu.wheel_folders())
+    assert not any(folder.is_relative_to(tmp_path) for folder in wheel_folders())
 
 
 @without_gpu

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
 from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
+from ..errors import ConfigError
 from .output import unfold
 
-__all__ = ["first_of", "whole"]
+__all__ = ["first_of", "has_lab", "whole"]
 
 #: Groups of commands, and the modules that add to a group beside its own.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "table": (),
     "model": (),
     "shard": (),
-    "bench": (
-        "bench_ckks",
-        "bench_coded",
-        "bench_garble",
-        "bench_gpu",
-        "bench_hybrid",
-        "bench_infer",
-        "bench_key",
-        "bench_layer",
-        "bench_layout",
-        "bench_model",
-        "bench_onion",
-        "bench_oram",
-        "bench_patch",
-        "bench_shards",
-        "bench_shares",
-    ),
-    "sim": (),
     "cluster": (),
     "train": ("train_recover",),
     "infer": ("infer_check", "infer_import", "infer_project"),
@@ -45,15 +29,25 @@ _GROUPS: dict[str, tuple[str, ...]] = {
 _COMMANDS = ("serve", "lookup", "tune", "certificates", "doctor")
 
 
+#: The package that adds groups of commands where it is installed, and these groups.
+_LAB = "hushtable_lab"
+_OF_LAB = ("bench", "sim")
+
+
 def first_of(arguments: list[str]) -> typer.Typer:
     """The command with that part alone that the arguments name; with all, where they name none."""
     name = arguments[0] if arguments else ""
-    return _made((name,)) if name in _GROUPS or name in _COMMANDS else whole()
+    return _made((name,)) if name in (*_GROUPS, *_OF_LAB, *_COMMANDS) else whole()
 
 
 def whole() -> typer.Typer:
     """The command with all of its parts."""
-    return _made((*_GROUPS, *_COMMANDS))
+    return _made((*_GROUPS, *_OF_LAB, *_COMMANDS))
+
+
+def has_lab() -> bool:
+    """Whether the package with ``bench`` and ``sim`` is installed."""
+    return importlib.util.find_spec(_LAB) is not None
 
 
 @functools.cache
@@ -68,7 +62,13 @@ def _made(names: tuple[str, ...]) -> typer.Typer:
     )
     for name in names:
         if name in _GROUPS:
-            app.add_typer(_group(name), name=name)
+            app.add_typer(_group(name, _GROUPS[name], __package__), name=name)
+        elif name in _OF_LAB and has_lab():
+            package = f"{_LAB}.cli"
+            beside = importlib.import_module(package).GROUPS[name]
+            app.add_typer(_group(name, beside, package), name=name)
+        elif name in _OF_LAB:
+            app.command(name, hidden=True, context_settings=_ANYTHING)(_without_lab)
         else:
             _module(name).register(app)
     _unfold(app)
@@ -76,16 +76,27 @@ def _made(names: tuple[str, ...]) -> typer.Typer:
 
 
 @functools.cache
-def _group(name: str) -> typer.Typer:
-    group: typer.Typer = _module(name).app
-    for beside in _GROUPS[name]:
-        _module(beside).register(group)
+def _group(name: str, beside: tuple[str, ...], package: str) -> typer.Typer:
+    group: typer.Typer = _module(name, package).app
+    for module in beside:
+        _module(module, package).register(group)
     _unfold(group)
     return group
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(f".{name}", __package__)
+def _module(name: str, package: str = __package__) -> Any:
+    return importlib.import_module(f".{name}", package)
+
+
+#: What a command that is not there is given.
+_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def _without_lab(context: typer.Context) -> None:
+    raise ConfigError(
+        f"`hushtable {context.info_name}` is a command of hushtable-lab, which is not installed: "
+        "`pip install hushtable-lab`"
+    )
 
 
 def _unfold(app: typer.Typer) -> None:

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 import typer
 
 from .. import __version__, _native
-from .._measure.floors import cores, instruction_ns, read_gb_per_s
-from .._measure.gpu import gpu_report
+from .._machine import cores, gpu_report, instruction_ns, read_gb_per_s
 from ..errors import ConfigError
 from .output import Json, examples, note, print_facts, print_json, print_table
 

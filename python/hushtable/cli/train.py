@@ -21,9 +21,9 @@ from ..fl.training import TrainServing, serve_training
 from ..model import Model
 from ..scale import commands
 from ..table import Table
+from ._epsilon import read_epsilon
 from ._settings import Config, Log, LogJson, gathered, server_tls, with_settings
 from .output import Json, examples, print_facts, print_json, print_table, progress_bar
-from .sim_fdp import read_epsilon
 
 app = typer.Typer(
     help="Train a table by federated rounds, behind an oblivious memory on disk.",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._fdp import DEFAULT
+from ..cli._epsilon import read_epsilon
 from ..cli.output import Json, examples, print_facts, print_json, print_table, unfold
-from ..cli.sim_fdp import read_epsilon
 from ..errors import ConfigError
 from .options import RayAddress, RayInsecure
 

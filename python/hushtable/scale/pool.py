@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from .._closing import Closing
-from .._measure.floors import cores
+from .._machine import cores
 from ..errors import ConfigError, Error
 from ._ray import join
 

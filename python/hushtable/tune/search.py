@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from .._measure.floors import cores
+from .._machine import cores
 from .costs import BATCH, CostModel
 from .front import Point, dominated, families_of
 from .goals import Figures, Goal, interleave, spread_out

@@ -1,0 +1,97 @@
+"""``hushtable bench ckks``: single operations on CKKS ciphertexts."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Annotated
+
+import typer
+
+from hushtable import _native
+from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.errors import ConfigError
+
+from ..measure.floors import ckks_floor
+from ..measure.records import bench_record
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog=examples(
+            "hushtable bench ckks --operation rotate --degree 16384 --limbs 8 --threads 1",
+            "hushtable bench ckks --operation multiply --degree 16384 --limbs 8",
+            "hushtable bench ckks --operation transform --degree 32768 --limbs 6 --json",
+        )
+    )(ckks)
+
+
+def ckks(
+    operation: Annotated[
+        str,
+        typer.Option(
+            help="rotate, multiply (relinearised, rescaled), rescale, or transform (a linear map)."
+        ),
+    ] = "rotate",
+    degree: Annotated[
+        int, typer.Option(help="N: a power of two, twice the slots of a ciphertext.")
+    ] = 16384,
+    limbs: Annotated[int, typer.Option(help="Primes of Q: levels, and one.")] = 8,
+    threads: Annotated[int, typer.Option(help="Threads: an operation takes one.")] = 1,
+    diagonals: Annotated[int, typer.Option(help="Diagonals of a transform.")] = 512,
+    baby_steps: Annotated[int, typer.Option(help="Baby steps of a transform.")] = 32,
+    seconds: Annotated[float, typer.Option(help="How long to measure.")] = 3.0,
+    json: Json = False,
+) -> None:
+    """Do one operation on a CKKS ciphertext at its top level: milliseconds, the best of many.
+
+    The set is the one of 128 bits with as many limbs whose key switches cost least. Before the
+    clock starts, a result is decrypted and compared: the detail has its error. The floor is the
+    multiplications of transforms, changes of basis and sums, or reading each key and prepared
+    plaintext once.
+    """
+    if threads != 1:
+        raise ConfigError(f"threads is {threads}, but an operation takes one: it must be 1")
+    note("drawing keys, preparing and checking")
+    bench = _native.bench.CkksBench(
+        degree, limbs, operation=operation, diagonals=diagonals, baby_steps=baby_steps
+    )
+    note("measuring")
+    times = bench.seconds(seconds)
+    note("measuring the floor")
+    facts = bench.facts
+    floor = ckks_floor(facts["read_bytes"], facts["vectors"])
+    value, best = min(times) * 1e3, floor.seconds * 1e3
+    params = {"operation": operation, "degree": degree, "limbs": limbs}
+    if operation == "transform":
+        params |= {"diagonals": diagonals, "baby_steps": baby_steps}
+    record = bench_record(
+        "ckks",
+        params,
+        value,
+        "ms",
+        best,
+        best / value,
+        threads,
+        _native.platforms().chosen,
+        bound=floor.bound,
+        median_ms=statistics.median(times) * 1e3,
+        repeats=len(times),
+        level=facts["level"],
+        log_q=facts["log_q"],
+        log_qp=facts["log_qp"],
+        special_limbs=facts["special_limbs"],
+        scale_bits=facts["scale_log2"],
+        error_bits=-facts["error_log2"],
+        key_bytes=facts["key_bytes"],
+        keys_memory_bytes=facts["keys_memory_bytes"],
+        prepared_bytes=facts["prepared_bytes"],
+        ciphertext_memory_bytes=facts["ciphertext_memory_bytes"],
+        transforms=facts["transforms"],
+        vectors=facts["vectors"],
+        read_bytes=facts["read_bytes"],
+        read_gb_per_s=floor.gb_per_s,
+        multiply_ns=floor.instruction_ns,
+        ring_kernel=facts["ring_kernel"],
+    )
+    print_bench(record, json)

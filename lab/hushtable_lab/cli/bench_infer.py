@@ -1,0 +1,76 @@
+"""``hushtable bench infer``: a prediction on encrypted features, from query to logit."""
+
+from __future__ import annotations
+
+import json as json_
+import resource
+from typing import Annotated, Any
+
+import typer
+
+from hushtable import _native
+from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.errors import ConfigError
+
+from ..measure.floors import ckks_floor
+from ..measure.records import bench_record
+
+#: The most rows of a table that stays whole, by the model's name; None for that of the heart data.
+_THRESHOLDS: dict[str, int | None] = {"uci": None, "criteo": 500, "criteo-large": 5_000_000}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog=examples(
+            "hushtable bench infer --model uci --threads 1 --json",
+            "hushtable bench infer --model criteo --runs 1",
+            "hushtable bench infer --model criteo-large --runs 1 --json",
+        )
+    )(infer)
+
+
+def infer(
+    model: Annotated[
+        str, typer.Option(help="uci, criteo (low thresholds) or criteo-large.")
+    ] = "uci",
+    threads: Annotated[
+        int, typer.Option(help="Threads of a query: 1. A server computes one query a thread.")
+    ] = 1,
+    runs: Annotated[int, typer.Option(help="Queries to answer; the fastest counts.")] = 5,
+    json: Json = False,
+) -> None:
+    """Compute a model of a published shape on encrypted features: seconds from query to logit.
+
+    That is encrypting the features, computing on them, and opening the answer, of one user. Keys
+    and the model are prepared before. The floor counts the server's operations alone. Each logit
+    is compared with the model in the clear; the error is that of the worst. Weights are
+    synthetic, squares are the activations.
+    """
+    if model not in _THRESHOLDS:
+        raise ConfigError(f"--model is {model!r}, but must be {', '.join(_THRESHOLDS)}")
+    if threads != 1:
+        raise ConfigError(f"--threads is {threads}, but a query is computed by 1")
+    if not 1 <= runs <= 1000:
+        raise ConfigError(f"--runs is {runs}, but must be 1 to 1000")
+    note("planning, making keys, preparing the model")
+    measured = json_.loads(_native.bench.infer_seconds(threshold=_THRESHOLDS[model], runs=runs))
+    print_bench(_record(model, runs, measured), json)
+
+
+def _record(model: str, runs: int, measured: dict[str, Any]) -> dict[str, Any]:
+    seconds = (measured["client_ms"] + measured["server_ms"]) / 1e3
+    floor = ckks_floor(measured["read_bytes"], measured["vectors"])
+    return bench_record(
+        "infer",
+        {"model": model, "runs": runs},
+        seconds,
+        "s",
+        floor.seconds,
+        floor.seconds / seconds,
+        1,
+        _native.bench.ring_kernel(),
+        bound=floor.bound,
+        **measured,
+        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
