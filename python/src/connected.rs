@@ -17,7 +17,7 @@ pub(crate) trait Connect: Sized + Send + Sync + 'static {
     type Spec: Send + Sync + 'static;
 
     /// Connects, with the error that a caller of `hushtable.connect` should see.
-    fn connect(spec: &Self::Spec) -> impl Future<Output = Result<Self, Failure>>;
+    fn connect(spec: &Self::Spec) -> impl Future<Output = Result<Self, Failure>> + Send;
 }
 
 /// A client and what it was connected by: in a forked child it connects anew, at its first use.
@@ -31,7 +31,7 @@ pub(crate) struct Connected<C: Connect> {
 impl<C: Connect> Connected<C> {
     /// Connects now.
     pub(crate) fn open(py: Python<'_>, spec: C::Spec) -> PyResult<Self> {
-        let session = py.detach(|| Session::<C>::open(&spec))?;
+        let session = Session::<C>::open(py, &spec)?;
         Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
     }
 
@@ -43,7 +43,7 @@ impl<C: Connect> Connected<C> {
         if found.is_own() {
             return Ok(found);
         }
-        let own = Arc::new(py.detach(|| Session::open(&self.spec))?);
+        let own = Arc::new(Session::open(py, &self.spec)?);
         // Another thread may have connected meanwhile: the last one stays, the other closes when
         // its calls are done.
         *self.locked() = Some(Arc::clone(&own));
@@ -101,7 +101,7 @@ pub(crate) struct Session<C> {
 }
 
 impl<C> Session<C> {
-    fn open(spec: &C::Spec) -> Result<Self, Failure>
+    fn open(py: Python<'_>, spec: &C::Spec) -> PyResult<Self>
     where
         C: Connect,
     {
@@ -111,8 +111,16 @@ impl<C> Session<C> {
             .enable_all()
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        let client = runtime.block_on(C::connect(spec))?;
-        Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
+        match run(py, &runtime, C::connect(spec)) {
+            Ok(client) => {
+                Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
+            }
+            Err(error) => {
+                // A name that is still looked up must not hold whoever has given up.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// Whether this process made the connections: a forked child has neither their thread nor the
@@ -136,21 +144,29 @@ impl<C> Session<C> {
         self.live().0.spawn(call).abort_handle()
     }
 
-    /// Makes a call on the calling thread, which turns to the interpreter's signals now and then.
+    /// Makes a call by [`run`].
     pub(crate) fn run<T: Send, E: Into<Failure> + Send>(
         &self,
         py: Python<'_>,
         call: impl Future<Output = Result<T, E>> + Send,
     ) -> PyResult<T> {
-        let runtime = &self.live().0;
-        let mut call = Box::pin(call);
-        loop {
-            let turn = py
-                .detach(|| runtime.block_on(async { timeout(SIGNALS_EVERY, call.as_mut()).await }));
-            match turn {
-                Ok(result) => return Ok(result.map_err(Into::into)?),
-                Err(_) => py.check_signals()?,
-            }
+        run(py, &self.live().0, call)
+    }
+}
+
+/// Makes a call on the calling thread, which turns to the interpreter's signals now and then.
+pub(crate) fn run<T: Send, E: Into<Failure> + Send>(
+    py: Python<'_>,
+    runtime: &Runtime,
+    call: impl Future<Output = Result<T, E>> + Send,
+) -> PyResult<T> {
+    let mut call = Box::pin(call);
+    loop {
+        let turn =
+            py.detach(|| runtime.block_on(async { timeout(SIGNALS_EVERY, call.as_mut()).await }));
+        match turn {
+            Ok(result) => return Ok(result.map_err(Into::into)?),
+            Err(_) => py.check_signals()?,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
+use crate::connected;
 use crate::errors::Failure;
 use crate::trust::{Authorities, Trust, duration};
 
@@ -26,14 +27,15 @@ pub(crate) fn offered_scheme(
     let call_max = duration("timeout", seconds)?;
     let endpoint = trust.side(server, name)?;
     let has_certificate = endpoint.identity.is_some();
-    let asked = py.detach(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        runtime
-            .block_on(hushtable_serve::offered_scheme(&endpoint, insecure, connect_max, call_max))
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
+    let asked = connected::run(py, &runtime, async {
+        hushtable_serve::offered_scheme(&endpoint, insecure, connect_max, call_max)
+            .await
             .map_err(|error| Failure::at_connect(error, has_certificate))
     });
-    Ok(asked?)
+    runtime.shutdown_background();
+    asked
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tokio::runtime::Builder;
 
+use crate::connected;
 use crate::errors::Failure;
 use crate::trust::{Authorities, Trust, duration};
 
@@ -24,11 +25,12 @@ pub(crate) fn push_bundle(
 ) -> PyResult<bool> {
     let endpoint = Trust::read(ca, certificate)?.endpoint(url, domain);
     let connect_max = duration("connect_seconds", connect_seconds)?;
-    let failed = |error| Failure::new("Error", format!("no runtime for a push: {error}"));
-    let pushed = py.detach(|| {
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let pushed = hushtable_serve::push(&endpoint, token, &bundle, connect_max);
-        Ok::<_, Failure>(runtime.block_on(pushed)?)
-    });
-    Ok(pushed?)
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new("Error", format!("no runtime for a push: {error}")))?;
+    let pushed = hushtable_serve::push(&endpoint, token, &bundle, connect_max);
+    let pushed = connected::run(py, &runtime, pushed);
+    runtime.shutdown_background();
+    pushed
 }

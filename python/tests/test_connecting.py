@@ -6,6 +6,10 @@ import asyncio
 import dataclasses
 import inspect
 import pickle
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +18,7 @@ import numpy as np
 import pytest
 from test_cli import run
 from test_infer import build, logits, users
-from waiting import held_port
+from waiting import HUNG_S, held_port
 
 import hushtable
 from hushtable import ClientOptions, ConfigError, ProtocolError, _native, infer
@@ -236,3 +240,41 @@ def test_commands_speak_of_their_own_options(arguments: str, text: str) -> None:
     done = run(*arguments.split())
     assert done.returncode in (1, 2)
     assert text in done.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "hushtable.connect(url, url, tls=ca, options=patient)",
+        "hushtable.connect(server=url, tls=ca, options=patient)",
+        "hushtable.connect(server=url, scheme='hybrid', tls=ca, options=patient)",
+        "push_bundle(bundle, url, token_file=token, tls=ca, connect_seconds=600)",
+    ],
+)
+def test_ctrl_c_ends_a_connect_to_a_silent_server(
+    call: str, bundle: Path, certificates: hushtable.Certificates, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a token of more than thirty-two characters\n")
+    code = (
+        "import sys, hushtable\n"
+        "from hushtable.push import push_bundle\n"
+        "url, bundle, token, ca = sys.argv[1:]\n"
+        "patient = hushtable.ClientOptions(connect_timeout=600)\n"
+        f"try:\n    {call}\n"
+        "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(HUNG_S)
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        arguments = [sys.executable, "-c", code, url, *map(str, (bundle, token, certificates.ca))]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
+            # Whoever is there waits for an answer to a first message, which does not come.
+            met, _ = silent.accept()
+            with met:
+                met.settimeout(HUNG_S)
+                assert met.recv(1)
+                child.send_signal(signal.SIGINT)
+                said, _ = child.communicate(timeout=HUNG_S)
+    assert said == "interrupted\n"
+    assert child.returncode == 0
