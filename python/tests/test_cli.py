@@ -340,3 +340,16 @@ def test_progress_is_drawn_on_a_terminal_alone(tmp_path: Path) -> None:
         assert process.wait(HUNG_S) == 0
     os.close(terminal)
     assert b"building" in drawn
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--server", "https://localhost:1", "--prg", "chacha20"], "--prg chacha20 is for two"),
+        (["--parameter-set", "n4096_128"], "--parameter-set is for a single server"),
+    ],
+)
+def test_lookup_refuses_options_of_the_other_scheme(options: list[str], said: str) -> None:
+    done = run("lookup", "3", *options)
+    assert done.returncode == 2
+    assert said in done.stderr

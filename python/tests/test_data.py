@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import lzma
+import os
 import subprocess
 import sys
 import tarfile
@@ -501,3 +502,13 @@ def test_the_small_resnet_is_taken_out_of_its_archive(tmp_path: Path) -> None:
     archive.write_bytes(b"no archive")
     with pytest.raises(data.MalformedData, match="image_classification.h5"):
         data.load_cifar_resnet(tmp_path, tmp_path)
+
+
+def test_a_list_that_is_read_in_part_is_no_error() -> None:
+    # Nobody reads any more when it begins.
+    read, written = os.pipe()
+    os.close(read)
+    with os.fdopen(written, "wb") as pipe:
+        command = [sys.executable, "-m", "hushtable.data", "list"]
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (141, "")

@@ -53,8 +53,13 @@ def lookup(
         ),
     ] = False,
     prg: Annotated[
-        str, typer.Option(help="Two servers: generator of the keys.", envvar="HUSHTABLE_PRG")
-    ] = "aes128",
+        str | None,
+        typer.Option(
+            help="Two servers: generator of the keys. Default: aes128.",
+            envvar="HUSHTABLE_PRG",
+            show_default=False,
+        ),
+    ] = None,
     parameter_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,6 +82,10 @@ def lookup(
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
     if servers.server and bag:
         raise ConfigError("--bag is for two servers: leave it out with --server")
+    if servers.server and prg is not None:
+        raise ConfigError(f"--prg {prg} is for two servers: leave it out with --server")
+    if parameter_set and not servers.server:
+        raise ConfigError("--parameter-set is for a single server: name it by --server")
     where = servers.where
     if not servers.server:
         where |= {"left": servers.left or [LEFT], "right": servers.right or [RIGHT]}
@@ -85,7 +94,7 @@ def lookup(
         own = {"parameter_sets": parameter_set or PARAMETER_SETS}
     else:
         # A layout that is not asked by need not be fetched.
-        own = {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
+        own = {"prg": prg or "aes128", "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
     options = ClientOptions(**servers.limits, max_ids=max_ids, **own)
     scheme: Scheme = "onion" if servers.server else "pair"
     with connect(**where, scheme=scheme, options=options) as client:

@@ -27,12 +27,17 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.verb == "list":
             for source in SOURCES.values():
                 print(f"{source.name}\n  {source.title}\n  {_terms(source)}")
+            sys.stdout.flush()
         else:
             for name in chosen.names:
                 print(fetch(name, say=lambda line: errors.print(line, markup=False)))
     except DataError as error:
         errors.print(f"error: {error}", style="red", markup=False)
         return 2 if isinstance(error, UnknownDataset) else 1
+    except BrokenPipeError:
+        # Whoever read has enough; the flush at exit must not complain again.
+        sys.stderr.close()
+        return 141
     except OSError as error:
         errors.print(f"error: {error} (set HUSHTABLE_DATA to a writable folder)", style="red")
         return 1
