@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+pytest.importorskip("simpy", reason="the extra hushtable-lab[sim] is not installed")
 
 from examples.plan import __main__
 from examples.plan.inference import Way, best, capacity

@@ -389,7 +389,7 @@ SHORT = ("--runs", "2", "--jobs", "1", "--hours", "4")
 
 
 def test_rates_are_simulated_and_printed() -> None:
-    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    pytest.importorskip("simpy", reason="the extra hushtable-lab[sim] is not installed")
     done = run("--rate", "1/60min", "--rate", "1/2min", *SHORT)
     assert done.exit_code == 0, done.output
     (low,) = (line for line in done.stdout.splitlines() if line.startswith("1/60min"))
@@ -403,7 +403,7 @@ def test_rates_are_simulated_and_printed() -> None:
 
 
 def test_rates_are_printed_as_json() -> None:
-    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    pytest.importorskip("simpy", reason="the extra hushtable-lab[sim] is not installed")
     arguments = ("--rate", "1/60min", "--rate", "1/2min", *SHORT, "--json")
     done = run(*arguments)
     assert done.exit_code == 0, done.output
@@ -423,7 +423,7 @@ def test_rates_are_printed_as_json() -> None:
 
 
 def test_a_store_that_is_too_small_is_said_and_run_online() -> None:
-    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    pytest.importorskip("simpy", reason="the extra hushtable-lab[sim] is not installed")
     done = run("--garbler", "server", "--rate", "1/240min", *SHORT[:4], "--hours", "48")
     assert done.exit_code == 0, done.output
     assert "online only: a precompute takes 40.7 GB at the client, which has 16 GB" in done.stdout
@@ -435,7 +435,7 @@ def test_a_store_that_is_too_small_is_said_and_run_online() -> None:
 
 
 def test_a_cost_file_is_simulated() -> None:
-    pytest.importorskip("simpy", reason="the extra hushtable[sim] is not installed")
+    pytest.importorskip("simpy", reason="the extra hushtable-lab[sim] is not installed")
     file = str(MEASURED / "resnet32-32-client.json")
     done = run("--profile", file, "--network", "resnet32", "--rate", "2", *SHORT, "--json")
     assert done.exit_code == 0, done.output
