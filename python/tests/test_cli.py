@@ -345,7 +345,7 @@ def test_progress_is_drawn_on_a_terminal_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--server", "https://localhost:1", "--prg", "chacha20"], "--prg chacha20 is for two"),
+        (["--server", "https://localhost:1", "--prg", "chacha20"], "--prg is for two servers"),
         (["--parameter-set", "n4096_128"], "--parameter-set is for a single server"),
     ],
 )
@@ -353,3 +353,17 @@ def test_lookup_refuses_options_of_the_other_scheme(options: list[str], said: st
     done = run("lookup", "3", *options)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_lookup_takes_variables_of_the_other_scheme() -> None:
+    with held_port() as closed:
+        environment = {
+            **os.environ,
+            "HUSHTABLE_PRG": "chacha20",
+            "HUSHTABLE_PARAMETER_SET": "ive_paper",
+        }
+        url = f"http://127.0.0.1:{closed}"
+        for servers in (("--server", url), ("--left", url, "--right", url)):
+            done = run("lookup", "3", *servers, env=environment)
+            assert done.returncode == 1
+            assert "unavailable" in done.stderr

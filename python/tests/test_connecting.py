@@ -232,7 +232,7 @@ def test_a_client_that_predicts_goes_to_another_process(
         (
             "lookup 3 --left http://127.0.0.1:1 --right http://127.0.0.1:1 "
             "--parameter-set ive_paper",
-            "unavailable",
+            "--parameter-set is for a single server",
         ),
     ],
 )

@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
 
 def lookup(
     servers: Servers,
+    context: typer.Context,
     ids: Annotated[
         list[str], typer.Argument(help="Row ids, or - to read them from standard input.")
     ],
@@ -53,13 +54,8 @@ def lookup(
         ),
     ] = False,
     prg: Annotated[
-        str | None,
-        typer.Option(
-            help="Two servers: generator of the keys. Default: aes128.",
-            envvar="HUSHTABLE_PRG",
-            show_default=False,
-        ),
-    ] = None,
+        str, typer.Option(help="Two servers: generator of the keys.", envvar="HUSHTABLE_PRG")
+    ] = "aes128",
     parameter_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,9 +78,11 @@ def lookup(
         raise ConfigError("with --bag the layout fixes what is sent: leave --max-ids out")
     if servers.server and bag:
         raise ConfigError("--bag is for two servers: leave it out with --server")
-    if servers.server and prg is not None:
-        raise ConfigError(f"--prg {prg} is for two servers: leave it out with --server")
-    if parameter_set and not servers.server:
+    # The environment's are for whatever is asked.
+    typed = {name for name in ("prg", "parameter_set") if _is_typed(context, name)}
+    if servers.server and "prg" in typed:
+        raise ConfigError("--prg is for two servers: leave it out with --server")
+    if not servers.server and "parameter_set" in typed:
         raise ConfigError("--parameter-set is for a single server: name it by --server")
     where = servers.where
     if not servers.server:
@@ -94,7 +92,7 @@ def lookup(
         own = {"parameter_sets": parameter_set or PARAMETER_SETS}
     else:
         # A layout that is not asked by need not be fetched.
-        own = {"prg": prg or "aes128", "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
+        own = {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
     options = ClientOptions(**servers.limits, max_ids=max_ids, **own)
     scheme: Scheme = "onion" if servers.server else "pair"
     with connect(**where, scheme=scheme, options=options) as client:
@@ -139,6 +137,12 @@ def lookup(
         f"{stats.seconds * 1e3:.1f} ms",
         file=sys.stderr,
     )
+
+
+def _is_typed(context: typer.Context, option: str) -> bool:
+    """Whether the arguments give an option, and not the environment or nobody."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _clipped(ids: list[int], most: int = 16) -> str:
