@@ -8,16 +8,15 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from . import _native
 from .errors import ConfigError
 
 __all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
-#: Whose settings: a server's of a pair, a single server's, a training server's, a server's of
-#: encrypted inference, of hybrid inference, or of a pair that predicts on shares.
-Served = Literal["pair", "onion", "train", "infer", "hybrid", "shares"]
+#: Whose settings: those of a server of this scheme, or of training.
+Served = Literal["pair", "onion", "train", "ckks", "hybrid", "shares"]
 
 PREFIX = "HUSHTABLE_"
 
@@ -110,17 +109,9 @@ def _path(name: str, value: Any) -> str:
 
 
 def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
-    whose = {
-        "pair": "one of a pair of servers",
-        "onion": "a single server",
-        "train": "training",
-        "infer": "encrypted inference",
-        "hybrid": "hybrid inference",
-        "shares": "predictions on shares",
-    }
-    others: tuple[Served, ...] = ("pair", "onion", "train", "infer", "hybrid", "shares")
-    for other in others:
-        if any(setting.name == name for setting in settings(other)):
+    whose = {scheme.name: scheme.whose for scheme in _native.schemes()}
+    for other in whose:
+        if any(setting.name == name for setting in settings(cast(Served, other))):
             return f"{name} is a setting of {whose[other]}: {whose[served]} has none of that name"
     return f"there is no setting {name!r}{did_you_mean(name, known)}"
 

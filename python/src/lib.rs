@@ -33,6 +33,7 @@ mod model_client;
 mod offered;
 mod prepare;
 mod push;
+mod serve_errors;
 mod server;
 mod settings;
 mod shards;
@@ -120,7 +121,7 @@ mod _native {
         exit_with_parent, make_certificates,
     };
     #[pymodule_export]
-    use super::settings::{SettingFacts, options};
+    use super::settings::{SchemeFacts, SettingFacts, options, schemes};
     #[pymodule_export]
     use super::shards::{plan_shards, read_shards, shard_heads, shard_pieces, verify_shard};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! The settings of servers, as data.
 
-use hushtable_serve::settings::{Kind, Served};
+use hushtable_serve::settings::Kind;
+use hushtable_serve::{Described, SCHEMES};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -20,13 +21,34 @@ pub(crate) struct SettingFacts {
     help: &'static str,
 }
 
-/// Every setting of a server of the kind `served`: pair, onion, train, infer, hybrid or shares.
+/// A scheme: see `hushtable_serve::Described`.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+#[derive(Clone)]
+pub(crate) struct SchemeFacts {
+    name: &'static str,
+    whose: &'static str,
+    asked: &'static str,
+    is_alone: bool,
+}
+
+/// The schemes that are built in.
+#[pyfunction]
+pub(crate) fn schemes() -> Vec<SchemeFacts> {
+    let facts = |scheme: &Described| SchemeFacts {
+        name: scheme.name,
+        whose: scheme.whose,
+        asked: scheme.asked,
+        is_alone: scheme.is_alone,
+    };
+    SCHEMES.iter().map(facts).collect()
+}
+
+/// Every setting of a server of the scheme `served`.
 #[pyfunction]
 pub(crate) fn options(served: &str) -> PyResult<Vec<SettingFacts>> {
-    let Some(served) = Served::ALL.into_iter().find(|one| one.name() == served) else {
-        let text = format!(
-            "there is no server {served:?}: it must be pair, onion, train, infer, hybrid or shares"
-        );
+    let Some(scheme) = SCHEMES.iter().find(|scheme| scheme.name == served) else {
+        let known: Vec<_> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+        let text = format!("there is no scheme {served:?}: it must be one of {}", known.join(", "));
         return Err(Failure::config(text).into());
     };
     let facts = |setting: &hushtable_serve::settings::Setting| SettingFacts {
@@ -37,9 +59,9 @@ pub(crate) fn options(served: &str) -> PyResult<Vec<SettingFacts>> {
             Kind::Choice(words) => words.to_vec(),
             _ => Vec::new(),
         },
-        default_json: served.default_of(setting).to_string(),
+        default_json: scheme.default_of(setting).to_string(),
         unset: setting.unset,
         help: setting.help,
     };
-    Ok(served.settings().iter().map(facts).collect())
+    Ok(scheme.settings().iter().map(facts).collect())
 }

@@ -70,11 +70,11 @@ _PASS_NAMES = re.compile(r"PassNames\s*=\s*PassNames \{(.*?)\};|= PassNames \{(.
 
 
 def _labels(type_: str, text: str) -> frozenset[str]:
-    """Labels of a Family: the fields of its label type, which is in the same file or the host's."""
+    """Labels of a Family: the fields of its label type, which is in the same file or shared."""
     if (found := re.search(r"Family<\s*(\w+)", type_)) is None:
         return frozenset()
-    host = (ROOT / "crates/serve/src/host/metrics.rs").read_text()
-    for source in (text, host):
+    shared = (ROOT / "crates/serve/src/labels.rs").read_text()
+    for source in (text, shared):
         if fields := re.search(rf"struct {found[1]} \{{(.*?)\}}", source, re.DOTALL):
             return frozenset(re.findall(r"(\w+): ", fields[1]))
     raise AssertionError(f"where is the type of labels {found[1]}?")

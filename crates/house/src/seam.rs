@@ -151,7 +151,7 @@ mod tests {
         assert!(check("use crate::schemes::onion::spec;").is_empty());
         assert!(check("use crate::schemes::plans::Plan;").is_empty());
         assert!(check("use crate::schemes::pairs;").is_empty());
-        let beside = Path::new("crates/serve/src/schemes/refusal.rs");
+        let beside = Path::new("crates/serve/src/schemes/all.rs");
         let line = "use crate::schemes::pair::refusal::pair_reasons;";
         assert!(check_schemes(beside, line, &schemes).is_empty());
     }

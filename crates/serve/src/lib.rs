@@ -34,20 +34,15 @@
 )]
 
 pub mod batch;
+mod endpoint;
 mod error;
 pub mod host;
 #[cfg(any(feature = "ckks", feature = "onion"))]
 pub mod keys;
+mod labels;
 mod peer;
+pub mod refusal;
 mod schemes;
-#[cfg(all(
-    feature = "ckks",
-    feature = "hybrid",
-    feature = "onion",
-    feature = "pair",
-    feature = "shares",
-    feature = "train"
-))]
 pub mod settings;
 #[cfg(any(feature = "onion", feature = "pair"))]
 mod shards;
@@ -67,40 +62,42 @@ pub mod load {
     };
 }
 
-/// Why servers refuse requests: the table of reasons, and what carries them over the wire.
-pub mod refusal {
-    pub use crate::peer::refusal::{Code, Fact, FactKind, Facts, Reason, Status};
-}
-
-pub use error::{Error, ReplyDefect};
+pub use endpoint::{EndpointSpec, Identity};
+pub use error::{Error, Own, ReplyDefect};
 pub use host::certificate;
 pub use host::network::{NetworkSpec, TlsSpec};
+pub use host::push::push;
 pub use host::{BoundServer, exit_with_parent, raise_file_limit};
-pub use peer::endpoint::{EndpointSpec, Identity};
-pub use peer::push::push;
+#[cfg(any(feature = "ckks", feature = "onion"))]
+pub use keys::refusal::KeysRefusal;
 pub use peer::shaper::LinkSpec;
+pub use refusal::{KeyDefect, Limit, Refusal};
+pub use schemes::all::{SCHEMES, reasons, refusal_of};
 #[cfg(feature = "ckks")]
 pub use schemes::ckks::{
     CkksClient, CkksClientSpec, CkksInfo, CkksRefusal, CkksServer, CkksServerSpec, Prediction,
     PredictionStats, Progress,
 };
+pub use schemes::described::Described;
 #[cfg(feature = "hybrid")]
 pub use schemes::hybrid::{
-    Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridNetwork, HybridPrediction,
-    HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism, PrecomputeCount,
-    PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect,
+    Garbler, HybridClient, HybridClientSpec, HybridError, HybridInfo, HybridNetwork,
+    HybridPrediction, HybridRefusal, HybridServer, HybridServerSpec, HybridStats, Parallelism,
+    PrecomputeCount, PrecomputeProgress, PrecomputeStats, PrecomputeStoreSpec, StepDefect,
 };
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub use schemes::lookup::{Lookup, LookupStats};
 pub use schemes::offered::offered_scheme;
 #[cfg(feature = "onion")]
-pub use schemes::onion::{OnionClient, OnionClientSpec, OnionInfo, OnionServer, OnionServerSpec};
+pub use schemes::onion::{
+    OnionClient, OnionClientSpec, OnionInfo, OnionRefusal, OnionServer, OnionServerSpec,
+};
 #[cfg(feature = "pair")]
 pub use schemes::pair::{
-    Bag, BagPart, ClientSpec, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo, LookupClient,
-    ModelClient, ModelFacts, ModelLookup, ModelPin, PairTerms, Server, ServerSpec, TableInfo,
+    Bag, BagPart, ClientSpec, DeviceError, DeviceSpec, FeatureRows, FetchedBags, LayoutInfo,
+    LookupClient, ModelClient, ModelFacts, ModelLookup, ModelPin, PairRefusal, PairTerms, Server,
+    ServerSpec, TableInfo,
 };
-pub use schemes::refusal::{KeyDefect, Limit, Refusal};
 #[cfg(feature = "shares")]
 pub use schemes::shares::{
     PeerError, SharesClient, SharesClientSpec, SharesInfo, SharesPrediction, SharesRefusal,

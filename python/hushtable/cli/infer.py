@@ -323,12 +323,12 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
     )
 )
 @with_settings(
-    "infer",
+    "ckks",
     "hybrid",
     "shares",
     besides=("model",),
     panels={
-        "infer": "On encrypted features",
+        "ckks": "On encrypted features",
         "hybrid": "By hybrid inference",
         "shares": "On shares",
     },
@@ -356,7 +356,7 @@ def serve(
     Once ready, one line on standard output says model, version and URL, another what a client sends
     or keeps. It runs until SIGTERM.
     """
-    settings = gathered(("infer", "hybrid", "shares"), config, given)
+    settings = gathered(("ckks", "hybrid", "shares"), config, given)
     if model is not None:
         settings["model"] = str(model)
     path = settings.pop("model", None)

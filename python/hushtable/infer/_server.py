@@ -110,7 +110,7 @@ def _chosen(
         # Sides are of plans on shares alone: no plan beside one is meant.
         plan = plan_of(model, None, "shares")
     scheme = scheme_of(model, plan)
-    return plan, "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "infer"
+    return plan, "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "ckks"
 
 
 def _settings(

@@ -34,16 +34,20 @@ fn no_two_files_need_each_other() {
 }
 
 /// The rooms of the server, the lowest first.
-const FLOORS: [&str; 25] = [
+const FLOORS: [&str; 28] = [
     "wire",
     "refusal",
+    "labels",
     "error",
+    "endpoint",
     "trace",
     "batch",
     "peer",
     "keys",
     "host",
     "shards",
+    "settings",
+    "described",
     "side_name",
     "lookup",
     "bundles",
@@ -56,20 +60,18 @@ const FLOORS: [&str; 25] = [
     "hybrid",
     "shares",
     "train",
+    "all",
     "offered",
-    "settings",
-    "schemes",
     "lib",
 ];
-/// Arrows that run up among them: lower it with each that goes.
-const ARROWS_UP: usize = 20;
 
 #[test]
-fn no_more_arrows_of_the_server_run_up() {
+fn no_arrow_of_the_server_runs_up() {
     let src = src("serve");
     let taken = imports::imports(&src, &sources(), Owner::Definer);
     let found = imports::arrows_up(&src, &taken, &["schemes"], &FLOORS);
-    assert_eq!(found.len(), ARROWS_UP, "{found:#?}");
+    assert!(taken.len() > 150, "the server imports nothing");
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 fn src(name: &str) -> PathBuf {

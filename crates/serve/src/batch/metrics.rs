@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::host::metrics::{TableLabel, seconds};
+use crate::labels::{TableLabel, seconds};
 
 /// What the scheduler of one table counts.
 #[derive(Clone, Debug)]

@@ -12,7 +12,8 @@ use tokio::sync::{Notify, oneshot};
 use super::PassMetrics;
 use super::runner::{Lane, Runner, Visited, Visitor};
 use super::{Absent, Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
-use crate::Error;
+use crate::error::Error;
+use crate::refusal::{Limit, Refusal};
 use crate::trace::{self, PassFacts, Traced, TracedPass};
 
 /// How a [`Scheduler`] runs.
@@ -66,6 +67,20 @@ pub enum Unanswered {
     /// The answerer failed or panicked; the log says why.
     #[error("the pass failed")]
     Failed,
+}
+
+impl Unanswered {
+    /// The refusal of a request that was not answered; `queue` is what the scheduler has room in.
+    pub(crate) fn refusal(self, queue: Limit) -> Refusal {
+        match self {
+            Self::Busy { retry_after, .. } => Refusal::Busy { limit: queue, retry_after },
+            Self::Closed => Refusal::Draining,
+            Self::Absent(Absent { shard, retry_after }) => {
+                Refusal::ShardAbsent { shard, retry_after }
+            }
+            Self::Failed => Refusal::Backend,
+        }
+    }
 }
 
 struct Shared<A: Answerer> {

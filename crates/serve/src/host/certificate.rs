@@ -10,8 +10,8 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 
-use super::tls;
 use crate::Error;
+use crate::endpoint::tls;
 pub use crate::host::expiry::Validity;
 use crate::peer::random_u64;
 

@@ -147,7 +147,7 @@ mod tests {
         assert!(validity(&long).not_before_s < now_s());
 
         let both = long + &short;
-        let chain = crate::host::tls::certificates(both.as_bytes(), "test").unwrap();
+        let chain = crate::endpoint::tls::certificates(both.as_bytes(), "test").unwrap();
         let expiry = Expiry::of_chain(&chain, "test").unwrap().unwrap();
         assert_eq!(expiry.at_s(), validity(&short).not_after_s);
         assert!(expiry.check(expiry.at_s()).is_ok());
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_certificate_are_refused() {
         let pem = LocalCa::new().unwrap().cert_pem();
-        let der = crate::host::tls::certificates(pem.as_bytes(), "test").unwrap().remove(0);
+        let der = crate::endpoint::tls::certificates(pem.as_bytes(), "test").unwrap().remove(0);
         for keep in 0..der.len() {
             let cut = CertificateDer::from(der[..keep].to_vec());
             assert!(matches!(Validity::of(&cut, "test"), Err(Error::Tls { .. })), "{keep} bytes");

@@ -12,11 +12,13 @@ use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::host::budget::Budget;
+use crate::labels::{TableLabel, seconds};
+use crate::refusal::code_name;
 
 /// What a server counts, whatever its scheme.
 pub(crate) struct Metrics {
@@ -30,14 +32,6 @@ pub(crate) struct Metrics {
     reloads: Family<OutcomeLabel, Counter>,
     inflight_bytes: Gauge,
     budget: Arc<Budget>,
-}
-
-/// Which of a server's tables is counted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-#[allow(clippy::exhaustive_structs, reason = "a label is its name")]
-pub struct TableLabel {
-    /// The table's name, as its manifest or its model's has it.
-    pub table: String,
 }
 
 /// The sizes of a server's tables.
@@ -121,13 +115,6 @@ impl Limited {
 struct BuildLabels {
     version: &'static str,
     side: &'static str,
-}
-
-impl TableLabel {
-    /// The label of the table of that name.
-    pub fn new(table: impl Into<String>) -> Self {
-        Self { table: table.into() }
-    }
 }
 
 impl TableSizes {
@@ -251,34 +238,5 @@ impl Metrics {
             tracing::error!(%error, "a metric could not be encoded");
         }
         out
-    }
-}
-
-/// From what is over at once to what takes a minute.
-pub(crate) fn seconds() -> Histogram {
-    // 50 microseconds to 54 seconds.
-    Histogram::new(exponential_buckets(50e-6, 2.0, 21))
-}
-
-pub(crate) fn code_name(code: tonic::Code) -> &'static str {
-    use tonic::Code;
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }

@@ -44,10 +44,11 @@ pub(crate) mod reload;
 pub(crate) mod scheme;
 pub(crate) mod tls;
 
+pub use crate::labels::TableLabel;
 pub use admission::Admission;
 pub use budget::Reservation;
 pub use door::{CountedBody, Routed, Routes, Service, Stopping, Visiting};
-pub use metrics::{TableLabel, TableSizes};
+pub use metrics::TableSizes;
 pub use network::Network;
 pub use push::{PushDefect, PushRefusal};
 pub use reload::{Next, Reload, ReloadError, Reloaded};
@@ -224,7 +225,8 @@ impl BoundServer {
             .map(|listener| Admin::start(listener, Arc::clone(&metrics), phase.subscribe()))
             .transpose()?;
         let collector = network.collector.clone();
-        let traces = Tracing::start(&network.spec, collector, side, spans, Arc::clone(&engine))?;
+        let who = (network.spec.otlp_service.as_str(), network.spec.otlp_sample);
+        let traces = Tracing::start(collector, who, side, spans, Arc::clone(&engine))?;
         let mut shutdown = std::pin::pin!(shutdown);
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -466,8 +468,6 @@ fn names(services: &[GrpcService]) -> String {
     services.iter().map(|service| service.name).collect::<Vec<_>>().join(", ")
 }
 
-/// What servers call themselves.
-pub(crate) const SOFTWARE: &str = concat!("hushtable/", env!("CARGO_PKG_VERSION"));
 /// A health request holds a service's name.
 const HEALTH_BYTES_MAX: usize = 1024;
 /// How soon an idle server learns that it cannot answer; a pass asks for itself.

@@ -13,8 +13,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
+mod client;
 mod refusal;
 
+pub use client::push;
 pub use refusal::{PushDefect, PushRefusal};
 
 use super::budget::Reservation;

@@ -20,6 +20,7 @@ use super::expiry::{self, Expiry};
 use super::metrics::Metrics;
 use super::scheme::Loading;
 use super::tls::{self, ServerTls};
+use crate::error::Own;
 use crate::{Error, TlsSpec};
 
 /// Where a next version comes from.
@@ -131,6 +132,8 @@ pub enum ReloadError {
     },
 }
 
+impl Own for ReloadError {}
+
 /// Asks a server to take what is new. Clones ask the same server.
 #[derive(Clone, Debug)]
 pub struct Reload(UnboundedSender<Asked>);
@@ -230,8 +233,9 @@ impl Changes {
             Next::Paths => None,
         };
         match &outcome {
-            Err(Error::Reload(ReloadError::NotYet { reason }))
-                if let Next::Folder(folder) = &next =>
+            Err(error)
+                if let Next::Folder(folder) = &next
+                    && let Some(ReloadError::NotYet { reason }) = error.of() =>
             {
                 // Said once, and again when it is another.
                 if waited.is_none_or(|(before, said)| (&before, &said) != (folder, reason)) {

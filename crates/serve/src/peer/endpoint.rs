@@ -1,8 +1,7 @@
-//! One server, as a client sees it: a URL, a way to check it, a connection.
+//! One server, as a client sees it: a URL, a connection, the errors of its calls.
 
 use std::error::Error as _;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,64 +18,10 @@ use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::refusal::MESSAGE_CHARS_MAX;
 use super::shaper::{Link, LinkSpec, Shaped};
-use crate::host::tls;
-use crate::{Error, Refusal, ReplyDefect};
-
-/// How to reach one server, or one of several of the same operator.
-#[derive(Clone)]
-#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
-pub struct EndpointSpec {
-    /// `https://host:port`, or `http://host:port` on this machine.
-    pub url: String,
-    /// Other servers of the same operator that hold the same, in the order in which they are asked where
-    /// those before drain or are out of reach. A client checks each before it sends it anything secret.
-    pub others: Vec<String>,
-    /// The PEM certificate of the CA that the server's certificate comes from.
-    pub ca_pem: Option<Vec<u8>>,
-    /// Where there is no `ca_pem`: the certificate may come from any authority that this machine trusts,
-    /// which is read at every connect of a client. `SSL_CERT_FILE` and `SSL_CERT_DIR` say where else.
-    pub system_roots: bool,
-    /// The name to check the certificate for, where it is not the URL's host.
-    pub domain: Option<String>,
-    /// This client's own certificate, for a server that asks for one.
-    pub identity: Option<Identity>,
-}
-
-/// A client's certificate and key, in PEM form.
-#[derive(Clone)]
-#[allow(clippy::exhaustive_structs, reason = "a spec is written field by field")]
-pub struct Identity {
-    /// The certificate, followed by its chain.
-    pub cert_pem: Vec<u8>,
-    /// Its private key.
-    pub key_pem: Vec<u8>,
-}
-
-impl EndpointSpec {
-    /// A server at `url`, to be checked by the CA of `ca_pem`.
-    pub fn new(url: impl Into<String>, ca_pem: Option<Vec<u8>>) -> Self {
-        Self {
-            url: url.into(),
-            others: Vec::new(),
-            ca_pem,
-            system_roots: false,
-            domain: None,
-            identity: None,
-        }
-    }
-
-    /// All its URLs.
-    pub fn urls(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.url).chain(&self.others).map(String::as_str)
-    }
-
-    /// Each of its servers alone.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
-        self.urls().map(|url| Self { url: url.into(), others: Vec::new(), ..self.clone() })
-    }
-}
+use crate::endpoint::{EndpointSpec, SOFTWARE, is_loopback, tls};
+use crate::error::{Error, ReplyDefect};
+use crate::refusal::{MESSAGE_CHARS_MAX, Refusal, Tables, code_name};
 
 /// How a server is connected to.
 #[derive(Clone)]
@@ -88,11 +33,18 @@ pub(crate) struct Way {
     /// Whether the last server that said anything in answer to plain text said that it speaks TLS. The
     /// connection knows; the transport hands its error to some calls as text, and to others not at all.
     met_tls: Arc<AtomicBool>,
+    /// What its refusals may be, beside those of any server.
+    refusals: Tables,
 }
 
 impl Way {
-    /// Checks `spec`, which names one server.
-    pub fn of(spec: &EndpointSpec, insecure: bool, link: LinkSpec) -> Result<Self, Error> {
+    /// Checks `spec`, which names one server; it refuses by `refusals`.
+    pub fn of(
+        spec: &EndpointSpec,
+        insecure: bool,
+        link: LinkSpec,
+        refusals: Tables,
+    ) -> Result<Self, Error> {
         let url = &spec.url;
         let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
         let uri: Uri =
@@ -117,7 +69,7 @@ impl Way {
             _ => return Err(bad("its scheme is neither https nor http")),
         };
         let port = uri.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
-        Ok(Self { host, port, tls, link: Link::new(link), met_tls: Arc::default() })
+        Ok(Self { host, port, tls, link: Link::new(link), met_tls: Arc::default(), refusals })
     }
 
     pub fn is_tls(&self) -> bool {
@@ -140,7 +92,7 @@ impl Way {
 
     /// The error that a status of a call to `url`, over a connection of this way, is.
     pub fn error(&self, url: &str, status: &Status) -> Error {
-        match error_of(url, status) {
+        match error_of(url, status, self.refusals) {
             Error::Unavailable { url, .. } if self.met_tls.load(Ordering::Relaxed) => {
                 Error::SpeaksTls { url }
             }
@@ -158,9 +110,15 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
-    pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
-        Self::over(spec, insecure, connect_max, LinkSpec::default())
+    /// Checks `spec`; connects when first used. What is asked there is refused by `refusals`. Must be
+    /// called within a tokio runtime.
+    pub fn new(
+        spec: &EndpointSpec,
+        insecure: bool,
+        connect_max: Duration,
+        refusals: Tables,
+    ) -> Result<Self, Error> {
+        Self::over(spec, insecure, connect_max, LinkSpec::default(), refusals)
     }
 
     /// Each of the servers of `spec`. Must be called within a tokio runtime.
@@ -168,8 +126,9 @@ impl Peer {
         spec: &EndpointSpec,
         insecure: bool,
         connect_max: Duration,
+        refusals: Tables,
     ) -> Result<Vec<Self>, Error> {
-        spec.each().map(|spec| Self::new(&spec, insecure, connect_max)).collect()
+        spec.each().map(|spec| Self::new(&spec, insecure, connect_max, refusals)).collect()
     }
 
     /// As [`new`](Self::new), over a link of a given speed.
@@ -178,10 +137,11 @@ impl Peer {
         insecure: bool,
         connect_max: Duration,
         link: LinkSpec,
+        refusals: Tables,
     ) -> Result<Self, Error> {
         let url = &spec.url;
         let bad = |reason: &str| Error::Url { url: url.clone(), reason: reason.into() };
-        let way = Way::of(spec, insecure, link)?;
+        let way = Way::of(spec, insecure, link, refusals)?;
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| bad(&error.to_string()))?
             .connect_timeout(connect_max)
@@ -190,7 +150,7 @@ impl Peer {
             .max_frame_size(FRAME_BYTES_MAX)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE)
-            .user_agent(concat!("hushtable/", env!("CARGO_PKG_VERSION")))
+            .user_agent(SOFTWARE)
             .map_err(|error| bad(&error.to_string()))?;
         let connecting = way.clone();
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
@@ -251,9 +211,9 @@ impl Peer {
     }
 }
 
-fn error_of(url: &str, status: &Status) -> Error {
+fn error_of(url: &str, status: &Status, refusals: Tables) -> Error {
     let url = url.to_owned();
-    if let Some(refusal) = Refusal::from_status(status) {
+    if let Some(refusal) = Refusal::read(status, refusals) {
         return Error::Refused { url, refusal };
     }
     match status.code() {
@@ -274,7 +234,7 @@ fn error_of(url: &str, status: &Status) -> Error {
         }
         code => Error::Remote {
             url,
-            code: crate::host::metrics::code_name(code).into(),
+            code: code_name(code).into(),
             message: status.message().chars().take(MESSAGE_CHARS_MAX).collect(),
         },
     }
@@ -301,11 +261,6 @@ fn explained(error: io::Error) -> io::Error {
         ),
         false => error,
     }
-}
-
-pub(crate) fn is_loopback(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost")
-        || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
 }
 
 /// A connection in plain text, which knows a TLS server by the first byte that it says.
@@ -404,11 +359,11 @@ mod tests {
     fn a_connection_that_a_server_ended_is_lost_and_says_nothing_of_the_call() {
         for reason in [Reason::ENHANCE_YOUR_CALM, Reason::REFUSED_STREAM, Reason::INTERNAL_ERROR] {
             let status = Status::from_error(Box::new(h2::Error::from(reason)));
-            let error = error_of("http://a:1", &status);
+            let error = error_of("http://a:1", &status, &[]);
             assert!(matches!(error, Error::Unavailable { .. }), "{reason:?}: {error}");
         }
         // What a server says in its own words is its answer.
         let said = Status::resource_exhausted("as it is");
-        assert!(matches!(error_of("http://a:1", &said), Error::Remote { .. }));
+        assert!(matches!(error_of("http://a:1", &said, &[]), Error::Remote { .. }));
     }
 }

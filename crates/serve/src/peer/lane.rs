@@ -16,11 +16,11 @@ use prost::Message;
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
-use super::endpoint::{
-    CONNECTION_WINDOW_BYTES, EndpointSpec, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES, Stream, Way,
-};
+use super::endpoint::{CONNECTION_WINDOW_BYTES, FRAME_BYTES_MAX, STREAM_WINDOW_BYTES, Stream, Way};
 use super::shaper::LinkSpec;
-use crate::Error;
+use crate::endpoint::EndpointSpec;
+use crate::error::Error;
+use crate::refusal::Tables;
 
 /// A server, and the connection to it, made at first use and again when it was lost.
 pub(crate) struct Lane {
@@ -67,9 +67,15 @@ impl Body {
 }
 
 impl Lane {
-    /// Checks `spec`; connects when first used. Must be called within a tokio runtime.
-    pub fn new(spec: &EndpointSpec, insecure: bool, connect_max: Duration) -> Result<Self, Error> {
-        let way = Way::of(spec, insecure, LinkSpec::default())?;
+    /// Checks `spec`; connects when first used. What is asked there is refused by `refusals`. Must be
+    /// called within a tokio runtime.
+    pub fn new(
+        spec: &EndpointSpec,
+        insecure: bool,
+        connect_max: Duration,
+        refusals: Tables,
+    ) -> Result<Self, Error> {
+        let way = Way::of(spec, insecure, LinkSpec::default(), refusals)?;
         let uri: Uri = spec
             .url
             .parse()
@@ -348,7 +354,7 @@ mod tests {
             }
             heard
         });
-        let lane = Lane::new(&EndpointSpec::new(url, None), false, LIMIT).unwrap();
+        let lane = Lane::new(&EndpointSpec::new(url, None), false, LIMIT, &[]).unwrap();
         (lane, serving)
     }
 
@@ -482,7 +488,7 @@ mod tests {
     async fn a_server_that_says_nothing_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let lane = Lane::new(&EndpointSpec::new(url, None), false, LIMIT).unwrap();
+        let lane = Lane::new(&EndpointSpec::new(url, None), false, LIMIT, &[]).unwrap();
         let limit = Duration::from_millis(100);
         let outcome =
             lane.call::<HoldsReply>(PATH, Body::of(&HoldsRequest::default()), 64, limit).await;

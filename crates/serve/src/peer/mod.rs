@@ -1,5 +1,5 @@
 //! The other side, as a client sees it: an address and a connection, what drives clients' machines
-//! over it, refusals off the wire. Which scheme it speaks is the scheme's affair.
+//! over it. Which scheme it speaks is the scheme's affair.
 
 pub(crate) mod direct;
 pub(crate) mod drive;
@@ -7,8 +7,6 @@ pub(crate) mod endpoint;
 pub(crate) mod lane;
 pub(crate) mod load;
 pub(crate) mod open;
-pub(crate) mod push;
-pub(crate) mod refusal;
 pub(crate) mod shaper;
 pub(crate) mod values;
 

@@ -1,10 +1,12 @@
 //! The schemes: each has its service, its client, and what they announce and refuse, and is whole
 //! without the others. What several of them share is beside their folders.
 
+pub(crate) mod all;
 #[cfg(any(feature = "onion", feature = "pair"))]
 pub(crate) mod bundles;
 #[cfg(feature = "ckks")]
 pub(crate) mod ckks;
+pub(crate) mod described;
 #[cfg(feature = "hybrid")]
 pub(crate) mod hybrid;
 #[cfg(any(feature = "onion", feature = "pair"))]
@@ -16,7 +18,6 @@ pub(crate) mod onion;
 pub(crate) mod pair;
 #[cfg(any(feature = "ckks", feature = "shares"))]
 mod plans;
-pub(crate) mod refusal;
 #[cfg(any(feature = "onion", feature = "pair"))]
 mod retrieval;
 #[cfg(feature = "shares")]

@@ -7,18 +7,11 @@ use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
+use crate::endpoint::EndpointSpec;
+use crate::error::Error;
 use crate::peer::endpoint::Peer;
-use crate::{EndpointSpec, Error, Refusal};
-
-/// The schemes of a single server, and their services. Each says what it holds by a call `Info` whose request is empty.
-const OFFERED: &[(&str, &str)] = &[
-    #[cfg(feature = "onion")]
-    ("onion", crate::wire::onion_lookup_server::SERVICE_NAME),
-    #[cfg(feature = "ckks")]
-    ("ckks", crate::wire::encrypted_inference_server::SERVICE_NAME),
-    #[cfg(feature = "hybrid")]
-    ("hybrid", crate::wire::hybrid_inference_server::SERVICE_NAME),
-];
+use crate::refusal::Refusal;
+use crate::schemes::all::SCHEMES;
 
 /// Longer than any service's terms may be.
 const INFO_BYTES_MAX: usize = 16 << 20;
@@ -34,7 +27,7 @@ pub async fn offered_scheme(
     call_max: Duration,
 ) -> Result<Option<&'static str>, Error> {
     let mut gone = None;
-    for peer in Peer::each(spec, insecure, connect_max)? {
+    for peer in Peer::each(spec, insecure, connect_max, &[])? {
         let asked = tokio::time::timeout(call_max, offered_by(&peer, call_max)).await;
         let late = || Error::Timeout { url: peer.url().to_owned(), after: call_max };
         match asked.unwrap_or_else(|_| Err(late())) {
@@ -49,9 +42,10 @@ pub async fn offered_scheme(
 
 async fn offered_by(peer: &Peer, limit: Duration) -> Result<Option<&'static str>, Error> {
     let mut failed = None;
-    for (scheme, service) in OFFERED {
-        match peer.reconnecting(|| peer.within(limit, info(peer, service))).await {
-            Ok(()) => return Ok(Some(scheme)),
+    // Each says what it holds by a call `Info` whose request is empty.
+    for scheme in SCHEMES.iter().filter(|scheme| scheme.is_alone) {
+        match peer.reconnecting(|| peer.within(limit, info(peer, scheme.service))).await {
+            Ok(()) => return Ok(Some(scheme.name)),
             Err(Error::Unserved { .. }) => {}
             // Something before the server may let through what it speaks alone.
             Err(error @ Error::Remote { .. }) => failed = failed.or(Some(error)),

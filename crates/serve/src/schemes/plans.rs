@@ -4,7 +4,10 @@ use std::path::Path;
 
 use hushtable_table::model::{CompiledPlan, Model};
 
-use crate::Error;
+use crate::error::{Error, Own};
+
+/// What models computed on hidden features share: their features, plans, keys, answers.
+impl Own for hushtable_infer::dlrm::Error {}
 
 /// The plan of that name, or the model's only one for `scheme`.
 ///

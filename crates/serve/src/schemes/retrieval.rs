@@ -7,10 +7,11 @@ use bytes::Bytes;
 use hushtable_client::{CallFault, Place};
 use hushtable_pir::client::{Answers, Failure, Reply};
 
+use crate::error::{Error, Own};
 use crate::peer::drive::Servers;
 use crate::peer::endpoint::Peer;
 use crate::peer::values::version_from_wire;
-use crate::{Error, Refusal};
+use crate::refusal::Refusal;
 
 impl Peer {
     /// A server's answers, its times in microseconds and its state, as a machine takes them.
@@ -27,6 +28,9 @@ impl Peer {
     }
 }
 
+/// The one-server scheme's own errors: ids, keys, prepared files, responses.
+impl Own for hushtable_pir::onion::Error {}
+
 /// What a machine makes of a refusal.
 pub(crate) fn fault(refusal: &Refusal) -> CallFault {
     match refusal {
@@ -36,15 +40,6 @@ pub(crate) fn fault(refusal: &Refusal) -> CallFault {
         Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => {
             CallFault::Changed { found: None }
         }
-        #[cfg(feature = "onion")]
-        Refusal::BadKeys { .. } | Refusal::BadQuery { .. } => CallFault::Changed { found: None },
-        #[cfg(feature = "onion")]
-        Refusal::UnknownKeys { .. } => CallFault::UnknownKeys,
-        #[cfg(feature = "pair")]
-        Refusal::LayoutSkew { .. }
-        | Refusal::NoLayout
-        | Refusal::TooManyBags { .. }
-        | Refusal::WrongDomain { .. } => CallFault::Changed { found: None },
         _ => CallFault::Other,
     }
 }
@@ -88,7 +83,7 @@ pub(crate) fn error(failure: Failure, servers: &Servers, setting: &'static str) 
             Error::FeatureIdRange { feature, id, rows }
         }
         Failure::Pir(error) => Error::Pir(error),
-        Failure::Onion(error) => Error::Onion(error),
+        Failure::Onion(error) => error.into(),
         Failure::Bag(error) => Error::Bag(error),
         other => Error::Client { reason: other.to_string() },
     }

@@ -3,7 +3,7 @@
 use super::{Kind, Setting};
 
 /// Of every server: [`NetworkSpec`](crate::NetworkSpec).
-pub(super) const NETWORK: &[Setting] = &[
+pub(crate) const NETWORK: &[Setting] = &[
     Setting::new("addr", Kind::Addr, "", "IP or name, and port, to listen on; port 0 for any."),
     Setting::new("port", Kind::Count, "that of --addr", "The port to listen on."),
     Setting::new("metrics_addr", Kind::Addr, "", "The same of metrics and probes, or none."),

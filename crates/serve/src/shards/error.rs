@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use hushtable_pir::dpf::Side;
 
+use crate::error::Own;
 use crate::host::ReloadError;
 
 /// Whose shards and fronts they are: no others may meet.
@@ -150,6 +151,8 @@ pub enum ShardError {
     )]
     NoClientCa,
 }
+
+impl Own for ShardError {}
 
 /// The DNS name that a shard's certificate must have: of its owner, so that no front takes another's.
 pub fn shard_name(owner: impl Into<Owner>) -> String {

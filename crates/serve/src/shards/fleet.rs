@@ -18,6 +18,7 @@ use super::replica::{HOLDS_EVERY, Replica};
 use super::{Owner, ShardError};
 use crate::Error;
 use crate::peer::lane::Lane;
+use crate::refusal::Tables;
 
 /// All servers of all shards, and the threads that speak to them.
 pub(crate) struct Fleet {
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     owner: Owner,
     holds_path: &'static str,
     path: PathBuf,
+    refusals: Tables,
     insecure: bool,
     fleet: RwLock<Arc<State>>,
     in_use: Mutex<Vec<Weak<InUse>>>,
@@ -65,6 +67,8 @@ pub(crate) struct FleetSpec<'a> {
     pub owner: Owner,
     /// The method that a shard says by what it holds.
     pub holds_path: &'static str,
+    /// What shards refuse by.
+    pub refusals: Tables,
     pub insecure: bool,
     pub threads: usize,
     pub metrics: FrontMetrics,
@@ -73,7 +77,8 @@ pub(crate) struct FleetSpec<'a> {
 impl Fleet {
     /// Reads the file of shards and begins to ask each server how it is.
     pub fn start(spec: FleetSpec<'_>) -> Result<Arc<Self>, Error> {
-        let FleetSpec { file: path, owner, holds_path, insecure, threads, metrics } = spec;
+        let FleetSpec { file: path, owner, holds_path, refusals, insecure, threads, metrics } =
+            spec;
         let file = FleetFile::read(path)?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads.max(2))
@@ -86,6 +91,7 @@ impl Fleet {
             owner,
             holds_path,
             path: path.to_owned(),
+            refusals,
             insecure,
             fleet: RwLock::new(Arc::new(empty)),
             in_use: Mutex::default(),
@@ -255,7 +261,7 @@ impl Shared {
                     Some(known) => Arc::clone(known),
                     None => {
                         let endpoint = file.endpoint(url, self.owner)?;
-                        let lane = Lane::new(&endpoint, self.insecure, CONNECT_MAX)?;
+                        let lane = Lane::new(&endpoint, self.insecure, CONNECT_MAX, self.refusals)?;
                         let replica = Replica::new(number, lane);
                         let before = before.shards.get(number);
                         let before =

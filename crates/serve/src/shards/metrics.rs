@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::host::metrics::seconds;
+use crate::labels::seconds;
 
 /// What a front counts of its shards.
 #[derive(Clone, Debug)]

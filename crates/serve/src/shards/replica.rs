@@ -279,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_server_took_fades() {
         let spec = EndpointSpec::new("http://127.0.0.1:1", None);
-        let replica = Replica::new(0, Lane::new(&spec, false, HALF_LIFE).unwrap());
+        let replica = Replica::new(0, Lane::new(&spec, false, HALF_LIFE, &[]).unwrap());
         // What is left of 100 ms after so many half-lives, and those that this machine takes itself.
         let assert_faded = |half_lives: f64, answered: Instant| {
             let found = replica.load().1.as_secs_f64();

@@ -1,5 +1,6 @@
 //! Where spans go: an operator's URL of a collector, checked.
 
+use crate::error::Own;
 use http::Uri;
 
 /// A collector of OTLP over HTTP.
@@ -22,6 +23,8 @@ pub struct NoCollector {
     /// What is wrong with it.
     pub reason: String,
 }
+
+impl Own for NoCollector {}
 
 impl Collector {
     /// The collector at `url`: `http(s)://host:port`, to which `/v1/traces` is added where it is not

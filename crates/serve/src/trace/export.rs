@@ -24,8 +24,9 @@ use tokio_rustls::TlsConnector;
 use super::collector::{Collector, NoCollector};
 use super::wire::{ExportTraceServiceResponse, Resource};
 use super::{BATCH_MAX, Span, Tracer};
-use crate::host::tls;
-use crate::{EndpointSpec, Error};
+use crate::endpoint::SOFTWARE;
+use crate::endpoint::{EndpointSpec, tls};
+use crate::error::Error;
 
 /// Sends what a [`Tracer`] keeps; ends when dropped.
 pub(crate) struct Exporter {
@@ -205,7 +206,7 @@ impl Sender {
         let request = Request::post(&self.collector.path)
             .header(HOST, self.collector.authority())
             .header(CONTENT_TYPE, PROTOBUF)
-            .header(USER_AGENT, crate::host::SOFTWARE)
+            .header(USER_AGENT, SOFTWARE)
             .body(Full::new(message));
         let request = match request {
             Ok(request) => request,

@@ -8,7 +8,7 @@ use hushtable_table::Version;
 use tonic::Code;
 
 use super::{Context, LINKS_MAX, Span, Tracer, Value, unix_ns};
-use crate::host::metrics::code_name;
+use crate::refusal::code_name;
 
 /// A request that is sampled, or may be joined to a trace that is. Whoever works for it notes what its span is to
 /// say.

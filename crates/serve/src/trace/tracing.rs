@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 #[cfg(feature = "otlp")]
 use super::Exporter;
+use super::Fraction;
 use super::{Collector, SpanCounts, Tracer};
-use crate::{Error, NetworkSpec};
+use crate::error::Error;
 
 /// What traces a server's requests; off, it is nothing at all.
 #[derive(Default)]
@@ -16,33 +17,34 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Starts what `spec` asks for, of a server that calls its part `side`.
+    /// Starts to send the part `sample` of all requests to `collector`, as `service`, of a server that calls
+    /// its part `side`.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Tls`], [`Error::Pir`] for what cannot be started.
     #[cfg(feature = "otlp")]
     pub fn start(
-        spec: &NetworkSpec,
         collector: Option<Collector>,
+        (service, sample): (&str, Fraction),
         side: &'static str,
         counts: SpanCounts,
         engine: Arc<OnceLock<String>>,
     ) -> Result<Self, Error> {
         let Some(collector) = collector else { return Ok(Self::default()) };
-        let tracer = Tracer::new(spec.otlp_sample, counts, engine)?;
+        let tracer = Tracer::new(sample, counts, engine)?;
         let instance = u128::from_be_bytes(tracer.context(tracer.number()).trace);
         let who = [
-            ("service.name", spec.otlp_service.clone()),
+            ("service.name", service.to_owned()),
             ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
             ("service.instance.id", format!("{instance:032x}")),
             ("hushtable.side", side.to_owned()),
         ];
         tracing::info!(
             collector = collector.url,
-            sample = spec.otlp_sample.number(),
+            sample = sample.number(),
             "traces leave this server"
         );
-        if !collector.is_https && !crate::peer::endpoint::is_loopback(&collector.host) {
+        if !collector.is_https && !crate::endpoint::is_loopback(&collector.host) {
             tracing::warn!(collector = collector.url, "traces leave this machine in the clear");
         }
         let exporter = Some(Exporter::start(collector, Arc::clone(&tracer), who)?);
@@ -55,8 +57,8 @@ impl Tracing {
     /// None.
     #[cfg(not(feature = "otlp"))]
     pub fn start(
-        _: &NetworkSpec,
         _: Option<Collector>,
+        _: (&str, Fraction),
         _: &'static str,
         _: SpanCounts,
         _: Arc<OnceLock<String>>,

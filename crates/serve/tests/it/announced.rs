@@ -20,7 +20,7 @@ use hushtable_serve::wire::{
 };
 use hushtable_serve::{
     CkksClient, CkksClientSpec, ClientSpec, Error, Garbler, HybridClient, HybridClientSpec,
-    LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec, ReplyDefect,
+    HybridError, LookupClient, ModelClient, ModelPin, OnionClient, OnionClientSpec, ReplyDefect,
 };
 use hushtable_table::layout::{Layout, LayoutMap, LayoutSpec, PartSpec};
 use hushtable_table::model::{Feature, ModelManifest, ModelSpec, Pooling, TableRef};
@@ -721,7 +721,7 @@ fn hybrid_cases() -> Vec<Case<HybridInfoReply>> {
     add("HybridInfoReply.plan", bytes, |info| info.plan = Bytes::new());
     add("HybridInfoReply.plan", other, |info| info.plan = vec![7; 32].into());
     add("HybridInfoReply.client_garbles", other, |info| info.client_garbles = None);
-    let refused = |error: &Error| matches!(error, Error::GarblerRefused { .. });
+    let refused = |error: &Error| matches!(error.of(), Some(HybridError::GarblerRefused { .. }));
     add("HybridInfoReply.server_garbles", other, |info| info.server_garbles = None);
     add("HybridInfoReply.server_garbles", refused, |info| info.server_garbles = Some(false));
     add("HybridInfoReply.server_garbles", other, |info| {

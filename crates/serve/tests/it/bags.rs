@@ -14,7 +14,7 @@ use hushtable_pir::{EngineSpec, PrgKind};
 use hushtable_serve::load::BagLoadSpec;
 use hushtable_serve::wire::{AnswerBagsRequest, LayoutRequest, TableInfoRequest};
 use hushtable_serve::{
-    Bag, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec,
+    Bag, ClientSpec, EndpointSpec, Error, LookupClient, PairRefusal, Refusal, Server, ServerSpec,
 };
 use hushtable_table::layout::{Layout, LayoutError, LayoutSpec, PartSpec, Plan};
 use hushtable_table::{DType, Table};
@@ -612,7 +612,7 @@ async fn a_bag_at_swapped_servers_is_refused_as_a_lookup_is() {
         Running::start(Server::of_table(spec, laid_out()).unwrap())
     });
     let is_wrong_side =
-        |error: &Error| matches!(error, Error::Refused { refusal: Refusal::WrongSide { .. }, .. });
+        |error: &Error| matches!(error.refused(), Some(PairRefusal::WrongSide { .. }));
     let error = client.lookup(&[3], 1).await.unwrap_err();
     assert!(is_wrong_side(&error), "{error:?}");
     let error = client.fetch_bag(&[3, 500]).await.unwrap_err();

@@ -15,7 +15,7 @@ use hushtable_serve::wire::encrypted_inference_client::EncryptedInferenceClient;
 use hushtable_serve::wire::{PredictRequest, UploadHead, UploadKeysRequest};
 use hushtable_serve::{
     CkksClient, CkksClientSpec, CkksRefusal, CkksServer, CkksServerSpec, EndpointSpec, Error,
-    KeyDefect, NetworkSpec, Refusal,
+    KeyDefect, KeysRefusal, NetworkSpec, Refusal, refusal_of,
 };
 use hushtable_table::Version;
 use hushtable_table::model::Model;
@@ -101,17 +101,17 @@ async fn features_that_no_model_takes_are_refused_before_anything_is_sent() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
         let dense = [0.0, 0.0, bad, 0.0, 0.0];
         let error = client.predict(1, &dense, &[0, 0]).await.unwrap_err();
-        let is_named = matches!(error, Error::Dlrm(dlrm::Error::Feature { user: 0, index: 2, .. }));
+        let is_named = matches!(error.of(), Some(dlrm::Error::Feature { user: 0, index: 2, .. }));
         assert!(is_named, "{error:?}");
     }
     let error = client.predict(1, &[0.0; DENSE], &[0, 7]).await.unwrap_err();
-    let Error::Dlrm(dlrm::Error::Index { index: 7, rows: 7, feature, .. }) = &error else {
+    let Some(dlrm::Error::Index { index: 7, rows: 7, feature, .. }) = error.of() else {
         panic!("{error:?}")
     };
     assert_eq!(feature, "shape");
     for (users, dense, indices) in [(1, 4, 2), (1, 5, 1), (2, 5, 2), (1, 5, 3)] {
         let error = client.predict(users, &vec![0.0; dense], &vec![0; indices]).await.unwrap_err();
-        assert!(matches!(error, Error::Dlrm(dlrm::Error::Count { .. })), "{error:?}");
+        assert!(matches!(error.of(), Some(dlrm::Error::Count { .. })), "{error:?}");
     }
     assert!(client.predict(0, &[], &[]).await.unwrap().logits.is_empty());
     let text = server.page("/metrics").await.1;
@@ -166,7 +166,7 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
     let server = start(spec(bundle(folder.path(), 1)));
     let client = connect(server.url()).await;
     let (sent, mut raw) = (sent(&client), raw(server.url()).await);
-    let refusal = |status: tonic::Status| Refusal::from_status(&status).unwrap();
+    let refusal = |status: tonic::Status| refusal_of(&status).unwrap();
 
     // Keys that are cut short, too long, other bytes than announced, or none.
     let mut flipped = sent.keys.clone();
@@ -179,7 +179,8 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
     ] {
         let stream = tokio_stream::iter(sent.upload(keys));
         let found = refusal(raw.upload_keys(stream).await.unwrap_err());
-        let is_it = matches!(found, Refusal::BadKeys { defect, .. } if defect == expected);
+        let is_it =
+            matches!(found.of(), Some(KeysRefusal::BadKeys { defect, .. }) if *defect == expected);
         assert!(is_it, "{found:?}");
     }
     let noise = vec![0xff; sent.keys.len()];
@@ -187,20 +188,23 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
     let forged = Sent { key_id, plan: sent.plan.clone(), keys: noise, query: sent.query.clone() };
     let stream = tokio_stream::iter(forged.upload(&forged.keys));
     let found = refusal(raw.upload_keys(stream).await.unwrap_err());
-    assert!(matches!(found, Refusal::BadKeys { .. }), "{found:?}");
+    assert!(matches!(found.of(), Some(KeysRefusal::BadKeys { .. })), "{found:?}");
     let headless = UploadKeysRequest { head: None, bytes: Bytes::from_static(b"keys") };
     let found = refusal(raw.upload_keys(tokio_stream::iter([headless])).await.unwrap_err());
-    assert!(matches!(found, Refusal::BadKeys { defect: KeyDefect::Format, .. }), "{found:?}");
+    assert!(
+        matches!(found.of(), Some(KeysRefusal::BadKeys { defect: KeyDefect::Format, .. })),
+        "{found:?}"
+    );
 
     // Queries under keys that are not there, then queries that are none.
     let found = refusal(raw.predict(sent.predict(&sent.query)).await.unwrap_err());
-    assert!(matches!(found, Refusal::UnknownKeys { .. }), "{found:?}");
+    assert!(matches!(found.of(), Some(KeysRefusal::UnknownKeys { .. })), "{found:?}");
     let stream = tokio_stream::iter(sent.upload(&sent.keys));
     let kept = raw.upload_keys(stream).await.unwrap().into_inner();
     assert_eq!((&kept.key_id, kept.held()), (&sent.key_id, false));
-    let bad = |found: Refusal, expected: &[KeyDefect]| match found {
-        Refusal::Ckks(CkksRefusal::BadFeatures { defect, .. }) => {
-            assert!(expected.contains(&defect), "{defect}");
+    let bad = |found: Refusal, expected: &[KeyDefect]| match found.of() {
+        Some(CkksRefusal::BadFeatures { defect, .. }) => {
+            assert!(expected.contains(defect), "{defect}");
         }
         other => panic!("{other:?}"),
     };
@@ -226,7 +230,7 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
             .await
             .unwrap_err(),
     );
-    assert!(matches!(found, Refusal::BadKeyId { bytes: 0 }), "{found:?}");
+    assert!(matches!(found.of(), Some(KeysRefusal::BadKeyId { bytes: 0 })), "{found:?}");
 
     // And after all that the honest query is answered.
     let answer = raw.predict(sent.predict(&sent.query)).await.unwrap().into_inner();
@@ -270,10 +274,7 @@ async fn keys_of_another_plan_are_told_apart() {
     let plan = Some("wide".to_owned());
     let server = start(CkksServerSpec { network, plan, ..infer_common::spec(&model) });
     let error = client.predict(1, &dense, &indices).await.unwrap_err();
-    let Error::Refused {
-        refusal: Refusal::Ckks(CkksRefusal::PlanSkew { expected, found }), ..
-    } = &error
-    else {
+    let Some(CkksRefusal::PlanSkew { expected, found }) = error.refused() else {
         panic!("{error:?}")
     };
     assert_eq!((*expected, *found), (Version::from(wider.hash()), client.info().plan));
@@ -325,7 +326,7 @@ async fn keys_that_went_are_uploaded_again_and_those_without_room_are_refused() 
     let none = CkksServerSpec { network, keys_memory_bytes_max: memory - 1, ..spec(&model) };
     let server = start(none);
     let error = client.predict(1, &dense, &indices).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::KeysBudget { bytes, bytes_max }, .. } = &error else {
+    let Some(KeysRefusal::KeysBudget { bytes, bytes_max }) = error.refused() else {
         panic!("{error:?}")
     };
     assert_eq!((*bytes, *bytes_max), (memory, memory - 1));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use hushtable_serve::Refusal;
+use hushtable_serve::reasons;
 use hushtable_serve::refusal::Reason;
 
 const PAGE: &str = include_str!("../../../../docs/errors.md");
@@ -75,7 +75,7 @@ fn chapter(name: &str) -> &'static str {
 
 #[test]
 fn every_status_and_reason_is_on_the_page() {
-    let (reasons, rows) = (Refusal::reasons(), rows());
+    let (reasons, rows) = (reasons(), rows());
     for Reason { name, .. } in &reasons {
         let status = reasons.iter().find(|reason| reason.name == *name).expect("itself").status();
         let is_there = rows.iter().any(|(first, rest)| first == status && rest.contains(*name));
@@ -90,7 +90,7 @@ fn every_status_and_reason_is_on_the_page() {
 
 #[test]
 fn the_contract_lists_every_reason_with_its_facts() {
-    let reasons = Refusal::reasons();
+    let reasons = reasons();
     for reason in &reasons {
         let facts = reason.facts.iter().filter(|fact| !fact.is_delay());
         let facts: Vec<_> = facts.map(|fact| fact.name.to_owned()).collect();
@@ -112,7 +112,7 @@ fn the_contract_lists_every_reason_with_its_facts() {
 
 #[test]
 fn a_reason_that_may_be_tried_again_says_when() {
-    for reason in Refusal::reasons() {
+    for reason in reasons() {
         let has_delay = reason.facts.iter().any(|fact| fact.is_delay());
         let row = PAGE.lines().find(|line| line.contains(&format!("`{}`", reason.name)));
         let says_so = row.is_some_and(|row| row.contains("google.rpc.RetryInfo"));
@@ -130,7 +130,7 @@ fn statuses_without_a_reason_are_on_the_page() {
 
 #[test]
 fn every_word_that_a_fact_may_be_is_on_the_page() {
-    let kinds = Refusal::reasons().into_iter().flat_map(|reason| reason.facts);
+    let kinds = reasons().into_iter().flat_map(|reason| reason.facts);
     let words: BTreeSet<_> = kinds.flat_map(|kind| kind.words.iter().copied()).collect();
     assert!(words.len() >= 20, "found only {words:?}");
     let listed: BTreeSet<_> = quoted(chapter("On the wire")).collect();

@@ -15,9 +15,9 @@ use hushtable_serve::wire::{
     HybridBeginRequest, HybridFinishRequest, HybridStepRequest, PredictFrame, PredictOpen,
 };
 use hushtable_serve::{
-    EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridRefusal, HybridServer,
-    HybridServerSpec, Limit, LinkSpec, NetworkSpec, Parallelism, PrecomputeStoreSpec, Refusal,
-    StepDefect,
+    EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridError, HybridRefusal,
+    HybridServer, HybridServerSpec, Limit, LinkSpec, NetworkSpec, Parallelism, PrecomputeStoreSpec,
+    Refusal, StepDefect, refusal_of,
 };
 use hybrid_common::{bundle, input, outputs, spec};
 use rustix::process::Signal;
@@ -131,7 +131,7 @@ async fn inputs_that_the_network_cannot_take_use_nothing_up() {
     (nan[3], large[4]) = (f32::NAN, 1e9);
     for bad in [&x[1..], &nan, &large, &[]] {
         let error = client.predict(bad, None).await.unwrap_err();
-        assert!(matches!(error, Error::Hybrid(_)), "{error:?}");
+        assert!(matches!(error, Error::Own(_)), "{error:?}");
     }
     assert_eq!(client.precomputes().precomputes, 1);
     check(&client.predict(&x, None).await.unwrap().outputs, &outputs(1, &x));
@@ -144,13 +144,13 @@ async fn raw(url: String) -> HybridInferenceClient<Channel> {
 
 #[track_caller]
 fn refusal(status: &tonic::Status) -> Refusal {
-    Refusal::from_status(status).unwrap_or_else(|| panic!("{status:?}"))
+    refusal_of(status).unwrap_or_else(|| panic!("{status:?}"))
 }
 
 #[track_caller]
 fn defect(status: &tonic::Status) -> StepDefect {
-    match refusal(status) {
-        Refusal::Hybrid(HybridRefusal::BadStep { defect, .. }) => defect,
+    match refusal(status).of() {
+        Some(HybridRefusal::BadStep { defect, .. }) => *defect,
         other => panic!("{other:?}"),
     }
 }
@@ -177,15 +177,15 @@ async fn what_is_wrong_with_calls_is_said_and_the_server_goes_on() {
     assert_eq!(found, Refusal::BadVersion { bytes: 16 });
     let other = Bytes::from(vec![9; 32]);
     let found = refusal(&raw.begin(begin(&other, id(1), false)).await.unwrap_err());
-    assert!(matches!(found, Refusal::Hybrid(HybridRefusal::OtherPlan { .. })), "{found:?}");
+    assert!(matches!(found.of(), Some(HybridRefusal::OtherPlan { .. })), "{found:?}");
     let found = refusal(&raw.begin(begin(&plan, plan.clone(), false)).await.unwrap_err());
-    assert_eq!(found, Refusal::Hybrid(HybridRefusal::BadPrecomputeId { bytes: 32 }));
+    assert_eq!(found, HybridRefusal::BadPrecomputeId { bytes: 32 }.into());
     let found = refusal(&raw.begin(begin(&plan, id(1), true)).await.unwrap_err());
     let garbler = Garbler::Client;
-    assert_eq!(found, Refusal::Hybrid(HybridRefusal::OtherGarbler { garbler }));
+    assert_eq!(found, HybridRefusal::OtherGarbler { garbler }.into());
     let spec = client_spec(server.url(), Garbler::Client);
     let error = HybridClient::connect(&spec).await.err().unwrap();
-    assert!(matches!(error, Error::GarblerRefused { .. }), "{error:?}");
+    assert!(matches!(error.of(), Some(HybridError::GarblerRefused { .. })), "{error:?}");
 
     // Open, and open again.
     let reply = raw.begin(begin(&plan, id(1), false)).await.unwrap().into_inner();
@@ -202,7 +202,7 @@ async fn what_is_wrong_with_calls_is_said_and_the_server_goes_on() {
         step,
         payload: Bytes::copy_from_slice(payload),
     };
-    let unknown = Refusal::Hybrid(HybridRefusal::UnknownPrecompute);
+    let unknown = Refusal::from(HybridRefusal::UnknownPrecompute);
     let found = refusal(&raw.step(step(id(8), 0, &[])).await.unwrap_err());
     assert_eq!(found, unknown);
     let found = defect(&raw.step(step(id(1), u32::MAX, &[])).await.unwrap_err());
@@ -263,7 +263,7 @@ async fn a_precompute_is_used_once_whatever_comes_of_it() {
     let status = frames.into_inner().message().await.unwrap_err();
     assert_eq!(defect(&status), StepDefect::Length);
     let status = raw.predict(tokio_stream::iter([open(ids[0])])).await.unwrap_err();
-    assert_eq!(refusal(&status), Refusal::Hybrid(HybridRefusal::UnknownPrecompute));
+    assert_eq!(refusal(&status), HybridRefusal::UnknownPrecompute.into());
     // The client passes that one over.
     let x = input(3);
     let found = client.predict(&x, None).await.unwrap();
@@ -301,9 +301,7 @@ async fn a_server_keeps_no_more_than_it_may() {
     let server = start(HybridServerSpec { store_bytes_max: 10, ..spec(&model) });
     let client = connect(server.url(), Garbler::Server).await;
     let error = client.precompute(1, None).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Hybrid(refusal), .. } = &error else {
-        panic!("{error:?}")
-    };
+    let Some(refusal) = error.refused::<HybridRefusal>() else { panic!("{error:?}") };
     let HybridRefusal::PrecomputeBudget { bytes, bytes_max: 10 } = *refusal else {
         panic!("{refusal:?}")
     };
@@ -328,7 +326,10 @@ async fn a_server_keeps_no_more_than_it_may() {
     // A client that keeps less refuses the network before anything is sent.
     let spec = HybridClientSpec { store_bytes_max: 1000, ..spec };
     let error = HybridClient::connect(&spec).await.err().unwrap();
-    assert!(matches!(error, Error::PrecomputeBytes { bytes_max: 1000, .. }), "{error:?}");
+    assert!(
+        matches!(error.of(), Some(HybridError::PrecomputeBytes { bytes_max: 1000, .. })),
+        "{error:?}"
+    );
 }
 
 /// A client whose halves are in `folder`, in this process.
@@ -361,7 +362,9 @@ async fn precomputes_outlive_both_processes_and_a_server_that_is_killed() {
         let store = Some(PrecomputeStoreSpec { folder: own.clone(), key: None });
         let spec = HybridClientSpec { store, ..client_spec(url.clone(), garbler) };
         let error = HybridClient::connect(&spec).await.err().unwrap();
-        assert!(matches!(&error, Error::Precomputes { reason } if reason.contains("in use")));
+        assert!(
+            matches!(error.of(), Some(HybridError::Precomputes { reason }) if reason.contains("in use"))
+        );
         drop(client);
 
         server.signal(Signal::KILL);
@@ -482,7 +485,7 @@ async fn halves_that_are_damaged_are_dropped_and_never_used() {
     let found = match client.predict(&x, None).await {
         Ok(found) => found,
         Err(error) => {
-            assert!(matches!(error, Error::Hybrid(_)), "{error:?}");
+            assert!(matches!(error, Error::Own(_)), "{error:?}");
             client.predict(&x, None).await.unwrap()
         }
     };
@@ -536,9 +539,7 @@ async fn another_model_is_another_plan() {
     let server = start(changed);
     // Connected before: the server says no. Connected after: what was made for the other is not used.
     let error = client.predict(&input(1), None).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Hybrid(refusal), .. } = &error else {
-        panic!("{error:?}")
-    };
+    let Some(refusal) = error.refused::<HybridRefusal>() else { panic!("{error:?}") };
     assert!(matches!(refusal, HybridRefusal::OtherPlan { .. }), "{refusal:?}");
     drop(client);
     let client = with_store(server.url(), &own, Garbler::Server).await;

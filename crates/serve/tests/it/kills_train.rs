@@ -61,15 +61,12 @@ async fn outcome(client: &TrainClient, round: u64) -> Result<Said, Error> {
             assert_eq!(report.round, round);
             Ok(Said::Committed)
         }
-        Err(Error::Refused {
-            refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
-            ..
-        }) => Ok(Said::Over(outcome)),
-        // It was opened, and never began.
-        Err(Error::Refused { refusal: Refusal::Train(TrainRefusal::NoRound { .. }), .. }) => {
-            Ok(Said::Over(Outcome::Failed))
-        }
-        Err(error) => Err(error),
+        Err(error) => match error.refused() {
+            Some(&TrainRefusal::RoundOver { outcome, .. }) => Ok(Said::Over(outcome)),
+            // It was opened, and never began.
+            Some(TrainRefusal::NoRound { .. }) => Ok(Said::Over(Outcome::Failed)),
+            _ => Err(error),
+        },
     }
 }
 
@@ -85,14 +82,14 @@ async fn rounds(url: String, known: Arc<Mutex<Known>>) {
     loop {
         let round = match client.open_round(RoundSpec::new(1)).await {
             Ok(round) => round,
-            Err(Error::Refused { refusal: Refusal::Train(refusal), .. }) => {
+            Err(error) => {
+                let Some(refusal) = error.refused() else { return };
                 let is_unwritable = matches!(refusal, TrainRefusal::Unwritable { .. });
                 assert!(is_unwritable, "{refusal}");
                 known.lock().unwrap().unwritable += 1;
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
-            Err(_) => return,
         };
         known.lock().unwrap().said.insert(round, Said::Nothing);
         let served = async {
@@ -109,13 +106,11 @@ async fn rounds(url: String, known: Arc<Mutex<Known>>) {
         let finished = client.finish(round, true, PATIENCE).await;
         let said = match (served, finished) {
             (_, Ok(_)) => Said::Committed,
-            (
-                _,
-                Err(Error::Refused {
-                    refusal: Refusal::Train(TrainRefusal::RoundOver { outcome, .. }),
-                    ..
-                }),
-            ) => Said::Over(outcome),
+            (_, Err(error))
+                if let Some(&TrainRefusal::RoundOver { outcome, .. }) = error.refused() =>
+            {
+                Said::Over(outcome)
+            }
             // The memory failed: the next word says at what.
             (_, Err(Error::Refused { refusal: Refusal::Backend, .. })) => {
                 outcome(&client, round).await.unwrap_or(Said::Nothing)

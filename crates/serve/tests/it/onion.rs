@@ -269,10 +269,10 @@ async fn a_lookup_that_cannot_be_is_refused_before_it_is_sent() {
     let client = connect(&server).await;
     let queries_max = client.info().queries_per_request_max;
     let error = client.lookup(&[100], 1).await.unwrap_err();
-    let range = matches!(&error, Error::Onion(onion::Error::IdRange { id: 100, rows: 100 }));
+    let range = matches!(error.of(), Some(onion::Error::IdRange { id: 100, rows: 100 }));
     assert!(range, "{error:?}");
     let error = client.lookup(&[1, 2], 1).await.unwrap_err();
-    let many = matches!(&error, Error::Onion(onion::Error::TooManyIds { ids: 2, max_ids: 1 }));
+    let many = matches!(error.of(), Some(onion::Error::TooManyIds { ids: 2, max_ids: 1 }));
     assert!(many, "{error:?}");
     for max_ids in [0, queries_max + 1] {
         let error = client.lookup(&[], max_ids).await.unwrap_err();
@@ -472,7 +472,7 @@ async fn a_signal_while_preparing_stops_it_and_the_next_start_goes_on() {
             () = ready => break (url, stop, running),
             ended = &mut running => {
                 let error = ended.unwrap().unwrap_err();
-                let Error::Onion(onion::Error::Prepared(reason)) = &error else {
+                let Some(onion::Error::Prepared(reason)) = error.of() else {
                     panic!("{error:?}")
                 };
                 assert!(matches!(reason, PreparedError::Locked { .. }), "{reason:?}");

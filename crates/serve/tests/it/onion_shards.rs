@@ -15,7 +15,7 @@ use hushtable_serve::wire::onion_shard_client::OnionShardClient;
 use hushtable_serve::wire::{HoldsRequest, KeyedQueries, KeysChunk, OnionPassRequest};
 use hushtable_serve::{
     ChangeSpec, EndpointSpec, Error, NetworkSpec, OnionClient, OnionClientSpec, OnionServer,
-    OnionServerSpec, Owner, Refusal, TlsSpec,
+    OnionServerSpec, Owner, Refusal, TlsSpec, refusal_of,
 };
 use hushtable_table::Table;
 use hushtable_table::model::{self, Feature, Model, Pooling, ShardMapSpec, places};
@@ -325,7 +325,7 @@ async fn several_tables_lie_on_the_same_shards_however_small() {
 }
 
 fn reason(status: &tonic::Status) -> String {
-    Refusal::from_status(status).map_or_else(|| status.to_string(), |it| it.reason().into())
+    refusal_of(status).map_or_else(|| status.to_string(), |it| it.reason().into())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use hushtable_serve::wire::operate_client::OperateClient;
 use hushtable_serve::wire::push_frame::Frame;
 use hushtable_serve::wire::{PushFile, PushFrame, PushStart};
 use hushtable_serve::{
-    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, Refusal, Server, ServerSpec, push,
+    ChangeSpec, ClientSpec, EndpointSpec, Error, LookupClient, Server, ServerSpec, push,
 };
 use hushtable_table::{DType, Table};
 use tempfile::TempDir;
@@ -76,8 +76,8 @@ impl Pushed {
     /// What the server says to a push of `frames`.
     async fn refusal(&self, token: &str, frames: Vec<PushFrame>) -> (Code, PushRefusal) {
         let status = send(&self.server.url(), token, tokio_stream::iter(frames)).await.unwrap_err();
-        match Refusal::from_status(&status) {
-            Some(Refusal::Push(refusal)) => {
+        match PushRefusal::from_status(&status) {
+            Some(refusal) => {
                 assert_eq!(refusal.to_string(), status.message());
                 (status.code(), refusal)
             }
@@ -210,9 +210,9 @@ async fn one_push_is_taken_at_a_time() {
     let call = tokio::spawn(async move { send(&url, TOKEN, frames).await });
     until("it is written", async || !server.names().is_empty()).await;
     let error = server.try_push(TOKEN, &bundle).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Push(refusal), .. } = error else { panic!("{error}") };
+    let Some(refusal) = error.refused() else { panic!("{error}") };
     let PushRefusal::PushUnderWay { retry_after } = refusal else { panic!("{refusal}") };
-    assert!(retry_after > Duration::ZERO);
+    assert!(*retry_after > Duration::ZERO);
     call.abort();
     server.is_clean().await;
     assert!(server.push(&bundle).await);
@@ -241,7 +241,7 @@ async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
     let other = server.folder.path().join("other");
     Table::from_weight("books", 10, 1, DType::F32, &[0.5; 10]).unwrap().save(&other).unwrap();
     let error = server.try_push(TOKEN, &other).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Push(refusal), .. } = &error else { panic!("{error}") };
+    let Some(refusal) = error.refused::<PushRefusal>() else { panic!("{error}") };
     assert_eq!(refusal.reason(), "PUSH_NOT_TAKEN");
     assert!(refusal.to_string().contains("serves no table called \"books\""), "{refusal}");
 
@@ -251,7 +251,7 @@ async fn what_a_client_cannot_read_or_ask_for_is_said_by_it() {
     let plain = Running::start(Server::open(spec).unwrap());
     let endpoint = EndpointSpec::new(plain.url(), None);
     let error = push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap_err();
-    assert!(matches!(error, Error::Reload(ReloadError::NoPushes { .. })), "{error}");
+    assert!(matches!(error.of(), Some(ReloadError::NoPushes { .. })), "{error}");
     assert!(error.to_string().contains("--push-folder"), "{error}");
 }
 
@@ -276,9 +276,7 @@ async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_
 
     server.limit_files(Some(4096));
     let error = push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap_err();
-    let Error::Refused { refusal: Refusal::Push(refusal), .. } = &error else {
-        panic!("{error:?}")
-    };
+    let Some(refusal) = error.refused::<PushRefusal>() else { panic!("{error:?}") };
     assert_eq!(refusal.reason(), "PUSH_UNWRITABLE");
     assert!(refusal.to_string().contains("write a file"), "{refusal}");
     assert_eq!(names(), 0);

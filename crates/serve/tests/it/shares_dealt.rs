@@ -12,8 +12,8 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::wire::SharesPredictRequest;
 use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::{
-    EndpointSpec, Error, PeerError, Refusal, SharesClient, SharesClientSpec, SharesRefusal,
-    SharesServer, SharesServerSpec,
+    EndpointSpec, Error, PeerError, SharesClient, SharesClientSpec, SharesRefusal, SharesServer,
+    SharesServerSpec,
 };
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -158,7 +158,7 @@ async fn a_folder_and_one_dealer_are_asked_for() {
     let open = |spec| SharesServer::open(spec).map(|_| ()).unwrap_err();
     let good = spec(&bundle, place.path(), Side::Right, None);
     let error = open(SharesServerSpec { precomputes: None, ..good.clone() });
-    assert!(matches!(error, Error::Peer(PeerError::NoFolder)), "{error}");
+    assert!(matches!(error.of(), Some(PeerError::NoFolder)), "{error}");
     for bad in [0, 101] {
         let error = open(SharesServerSpec { refill_percent: bad, ..good.clone() });
         assert!(matches!(error, Error::Setting { .. }), "{error}");
@@ -266,9 +266,7 @@ async fn killed_servers_go_on_and_use_nothing_twice() {
     reaches(metrics[0], READY, 60.0).await;
     let [l, r] = SIDES.map(|side| ids(place.path(), side));
     assert!(l.intersection(&r).count() > 0);
-    let refused = |error: &Error| {
-        matches!(error, Error::Refused { refusal: Refusal::Shares(SharesRefusal::Dry { .. }), .. })
-    };
+    let refused = |error: &Error| matches!(error.refused(), Some(SharesRefusal::Dry { .. }));
     let found = client.predict(1, &dense[..5], &indices[..8]).await;
     assert!(found.as_ref().is_ok() || found.as_ref().is_err_and(refused), "{found:?}");
 }

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use common::{Running, Startable};
 use hushtable_serve::host::{
-    Admission, CountedBody, GrpcService, Loading, Method, Network, Reservation, Routed, Routes,
-    Scheme, Service, Stopping, TableLabel, TableSizes, Unbound, Visiting,
+    Admission, CountedBody, GrpcService, Loading, Method, Network, PushRefusal, Reservation,
+    Routed, Routes, Scheme, Service, Stopping, TableLabel, TableSizes, Unbound, Visiting,
 };
-use hushtable_serve::{BoundServer, Error, Limit, NetworkSpec, Refusal, refusals};
+use hushtable_serve::refusal::Listed;
+use hushtable_serve::{BoundServer, Error, Limit, NetworkSpec, Refusal, refusal_of, refusals};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -217,11 +218,16 @@ async fn a_scheme_that_brings_a_descriptor_has_all_that_the_built_in_ones_have()
     let refusal = EchoRefusal::TooLong { chars: CHARS_MAX + 1, chars_max: CHARS_MAX };
     assert_eq!(
         (status.code(), EchoRefusal::from_status(&status)),
-        (Code::OutOfRange, Some(refusal))
+        (Code::OutOfRange, Some(refusal.clone()))
     );
-    assert_eq!(Refusal::from_status(&status), None, "no other scheme takes it for its own");
+    assert_eq!(refusal_of(&status), None, "no other scheme takes it for its own");
+    // Who reads by its table has it as any other refusal.
+    let read = Refusal::read(&status, &[Listed::of::<EchoRefusal>()]);
+    assert_eq!(read, Some(Refusal::from(refusal.clone())));
+    assert_eq!(read.as_ref().and_then(Refusal::of), Some(&refusal));
+    assert_eq!(read.as_ref().and_then(Refusal::of::<PushRefusal>), None);
     let status = call(&channel, SAY, &"x".repeat(2 * WHOLE_BYTES)).await.unwrap_err();
-    let Some(Refusal::Busy { limit, retry_after }) = Refusal::from_status(&status) else {
+    let Some(Refusal::Busy { limit, retry_after }) = refusal_of(&status) else {
         panic!("{status:?}")
     };
     assert_eq!((limit, retry_after), (Limit::ConnectionBytes, Duration::from_millis(3)));

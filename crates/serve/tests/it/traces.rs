@@ -17,8 +17,8 @@ use hushtable_serve::wire::onion_lookup_client::OnionLookupClient;
 use hushtable_serve::wire::private_lookup_client::PrivateLookupClient;
 use hushtable_serve::wire::{AnswerRequest, OnionInfoRequest, TableInfoRequest};
 use hushtable_serve::{
-    ClientSpec, EndpointSpec, Error, Fraction, LookupClient, ModelClient, ModelPin, NetworkSpec,
-    OnionServer, OnionServerSpec, Server, ServerSpec,
+    ClientSpec, EndpointSpec, Fraction, LookupClient, ModelClient, ModelPin, NetworkSpec,
+    NoCollector, OnionServer, OnionServerSpec, Server, ServerSpec,
 };
 use hushtable_table::model::{self, Feature, Model, Pooling, ShardMap, ShardMapSpec};
 use rustix::process::Signal;
@@ -522,7 +522,7 @@ fn a_collector_that_cannot_be_is_refused_at_the_start() {
     for url in ["collector:4318", "ftp://collector", "http://collector/?all"] {
         let spec = traced(spec(Side::Left), Some(url.into()));
         let error = Server::of_table(spec, table(10, 1, 1)).err().unwrap();
-        assert!(matches!(&error, Error::Collector(at) if at.url == url), "{error}");
+        assert!(error.of::<NoCollector>().is_some_and(|at| at.url == url), "{error}");
     }
     let json = r#"{"table": "t", "side": "left", "otlp_sample": 1.5}"#;
     let error = serde_json::from_str::<ServerSpec>(json).unwrap_err().to_string();

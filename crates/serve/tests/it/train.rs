@@ -268,10 +268,7 @@ async fn an_upload_that_the_memory_refuses_may_come_again_and_is_reported() {
         client.close_requests(round).await.unwrap();
         let sealed = Bytes::from(sessions[0].upload(&[1.0; SLOTS * DIM], 1.0).unwrap());
         let refused = client.upload(round, 0, sealed.clone()).await.unwrap_err();
-        let is_message = matches!(
-            &refused,
-            Error::Refused { refusal: Refusal::Train(TrainRefusal::BadMessage { .. }), .. }
-        );
+        let is_message = matches!(refused.refused(), Some(TrainRefusal::BadMessage { .. }));
         assert_eq!(is_message, is_bad, "{refused}");
         assert!(!refused.to_string().contains("Python"), "the cause is the operator's to read");
         // The other user is unharmed, and the first may try again: it is added this time.
@@ -440,7 +437,7 @@ async fn a_server_that_announces_other_terms_than_the_pinned_gets_nothing() {
     let refused = TrainClient::connect(&pinned(Pin::new(stranger, &terms()))).await;
     texts.push(refused.map(|_| ()).unwrap_err());
     for error in &texts {
-        assert!(matches!(error, Error::Sealed(wire::Error::Pinned)), "{error}");
+        assert!(matches!(error.of(), Some(wire::Error::Pinned)), "{error}");
         assert_eq!(error.to_string(), texts[0].to_string());
     }
     assert!(seen.lock().unwrap().begun.is_empty());
@@ -457,9 +454,9 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     open_to_all.network.addr = ([0, 0, 0, 0], 0).into();
     open_to_all.network.insecure = true;
     let refused = make(open_to_all.clone(), terms()).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Train(TrainError::Unenrolled { .. })), "{refused}");
+    assert!(matches!(refused.of(), Some(TrainError::Unenrolled { .. })), "{refused}");
     let refused = make(open_to_all.clone(), closed_terms()).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Train(TrainError::OpenOperator { .. })), "{refused}");
+    assert!(matches!(refused.of(), Some(TrainError::OpenOperator { .. })), "{refused}");
     let certificates = Certificates::new();
     std::fs::write(certificates.path("token"), "0123456789abcdef").unwrap();
     let mut known = open_to_all.clone();
@@ -468,7 +465,7 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     let mut certified = open_to_all.clone();
     certified.network.tls = Some(certificates.tls());
     let refused = make(certified.clone(), closed_terms()).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Train(TrainError::OpenOperator { .. })), "{refused}");
+    assert!(matches!(refused.of(), Some(TrainError::OpenOperator { .. })), "{refused}");
     certified.network.tls.as_mut().unwrap().client_ca = Some(certificates.path("ca.pem"));
     make(certified, closed_terms()).unwrap();
     open_to_all.allow_open_operator = true;
@@ -481,7 +478,10 @@ async fn other_machines_need_a_pin_and_enrolled_users_or_a_word_that_they_do_not
     let stranger = TrainClient::connect(&plain).await.unwrap();
     let round = stranger.open_round(RoundSpec::new(1)).await.unwrap();
     for refused in [stranger.pin().map(|_| ()), stranger.session(round, 0, None).map(|_| ())] {
-        assert!(matches!(refused, Err(Error::Train(TrainError::NoPin { .. }))));
+        assert!(matches!(
+            refused.as_ref().err().and_then(Error::of),
+            Some(TrainError::NoPin { .. })
+        ));
     }
     let trusting = TrainClientSpec { trust_announced: true, ..plain.clone() };
     let client = TrainClient::connect(&trusting).await.unwrap();
@@ -508,7 +508,7 @@ async fn an_operators_made_up_users_get_no_place() {
     let bad = TrainRefusal::BadMessage { what: "request".into() };
     let round = client.open_round(RoundSpec::new(3)).await.unwrap();
     let refused = client.session(round, 0, None).map(|_| ());
-    assert!(matches!(refused, Err(Error::Sealed(wire::Error::NoCredential))));
+    assert!(matches!(refused.as_ref().err().and_then(Error::of), Some(wire::Error::NoCredential)));
     let ask = async |round, place, credential: &Credential, ids: &[u32]| {
         let mut session = client.session(round, place, Some(credential)).unwrap();
         let sealed = session.request(ids).unwrap();

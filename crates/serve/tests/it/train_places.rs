@@ -172,7 +172,7 @@ async fn no_session_without_a_pin_on_this_machine_either() {
     let client = TrainClient::connect(&spec).await.unwrap();
     let round = client.open_round(RoundSpec::new(1)).await.unwrap();
     let refused = client.session(round, 0, None).map(|_| ()).unwrap_err();
-    assert!(matches!(refused, Error::Train(TrainError::NoPin { .. })), "{refused}");
+    assert!(matches!(refused.of(), Some(TrainError::NoPin { .. })), "{refused}");
     assert!(refused.to_string().contains("pin="), "{refused}");
     let pinned = TrainClientSpec { pin: Some(client.connected().pin()), ..spec };
     TrainClient::connect(&pinned).await.unwrap().session(round, 0, None).unwrap();

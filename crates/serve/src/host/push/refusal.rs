@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::peer::refusal::{MESSAGE_CHARS_MAX, words};
+use crate::refusal::{MESSAGE_CHARS_MAX, words};
 use crate::refusals;
 
 refusals! {

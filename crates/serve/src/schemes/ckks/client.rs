@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::CkksInfo;
 use super::peer::CkksWire;
+use super::refusal::REFUSALS;
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
@@ -100,7 +101,7 @@ impl CkksClient {
     /// [`Error::VersionMismatch`] for another version than it names; [`Error::Dlrm`] where no secret can
     /// be made.
     pub async fn connect(spec: &CkksClientSpec, progress: Option<Progress>) -> Result<Self, Error> {
-        let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;
+        let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max, REFUSALS)?;
         let &CkksClientSpec { version, call_max, upload_max, key_bytes_max, .. } = spec;
         let servers = peers.len();
         let spec = SessionSpec { servers, version, call_max, upload_max, key_bytes_max };

@@ -10,7 +10,7 @@ use hushtable_table::model::Model;
 
 use super::CkksInfo;
 use crate::Error;
-use crate::host::SOFTWARE;
+use crate::endpoint::SOFTWARE;
 use crate::peer::random_u64;
 use crate::schemes::plans::choose;
 

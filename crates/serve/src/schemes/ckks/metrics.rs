@@ -8,8 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::batch::{PassFamilies, PassMetrics, PassNames};
-use crate::host::metrics::TableLabel;
 use crate::keys::KeyMetrics;
+use crate::labels::TableLabel;
 
 /// What a server counts. Its model takes the place of a table in the labels.
 #[derive(Clone, Debug, Default)]

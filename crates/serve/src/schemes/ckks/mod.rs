@@ -10,6 +10,7 @@ mod peer;
 mod refusal;
 mod server;
 mod service;
+mod settings;
 mod spec;
 
 pub use client::{CkksClient, CkksClientSpec, Prediction, PredictionStats};
@@ -19,9 +20,22 @@ pub use server::CkksServer;
 pub use spec::CkksServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
 
 /// Bytes of keys in one message of an upload.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "ckks",
+    whose: "encrypted inference",
+    asked: "as a single server, for predictions",
+    service: SERVICE.name,
+    is_alone: true,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

@@ -13,6 +13,7 @@ use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
 use super::info::{announced, defect};
+use crate::keys::refusal::KeysRefusal;
 use crate::peer::drive::{Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::wire::encrypted_inference_client::EncryptedInferenceClient;
@@ -74,8 +75,8 @@ impl Wire for CkksWire {
     }
 
     fn fault(refusal: &Refusal) -> CallFault {
-        match refusal {
-            Refusal::UnknownKeys { .. } => CallFault::UnknownKeys,
+        match refusal.of() {
+            Some(KeysRefusal::UnknownKeys { .. }) => CallFault::UnknownKeys,
             _ => CallFault::Other,
         }
     }

@@ -3,8 +3,11 @@
 use hushtable_infer::ckks;
 use hushtable_infer::dlrm;
 
+use crate::KeyDefect;
+use crate::keys::refusal::KeysRefusal;
+use crate::refusal::Listed;
+use crate::refusal::Tables;
 use crate::refusals;
-use crate::{KeyDefect, Refusal};
 
 refusals! {
     /// Why a server refused an encrypted inference.
@@ -31,6 +34,9 @@ refusals! {
     }
 }
 
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<CkksRefusal>(), Listed::of::<KeysRefusal>()];
+
 impl CkksRefusal {
     /// The refusal of a query for what was found in it.
     pub(super) fn of_query(error: &dlrm::Error) -> Self {
@@ -39,8 +45,8 @@ impl CkksRefusal {
 }
 
 /// The refusal of a client's keys for what was found in them.
-pub(super) fn of_keys(error: &dlrm::Error) -> Refusal {
-    Refusal::BadKeys { defect: defect_of(error), message: error.to_string() }
+pub(super) fn of_keys(error: &dlrm::Error) -> KeysRefusal {
+    KeysRefusal::BadKeys { defect: defect_of(error), message: error.to_string() }
 }
 
 fn defect_of(error: &dlrm::Error) -> KeyDefect {

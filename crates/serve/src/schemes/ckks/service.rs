@@ -18,6 +18,7 @@ use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
+use crate::keys::refusal::KeysRefusal;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::trace::note_version;
@@ -103,15 +104,15 @@ impl CkksService {
         let key_bytes = self.computation.info.key_bytes();
         let wrong = |message: String| {
             let defect = KeyDefect::Length;
-            Status::from(Refusal::BadKeys { defect, message })
+            Status::from(KeysRefusal::BadKeys { defect, message })
         };
         let first = chunks.message().await?.unwrap_or_default();
         let Some(UploadHead { plan, key_id, bytes: announced }) = first.head else {
             let (defect, message) = (KeyDefect::Format, "the first message has no head".to_owned());
-            return Err(Refusal::BadKeys { defect, message }.into());
+            return Err(KeysRefusal::BadKeys { defect, message }.into());
         };
         self.check_plan(&plan)?;
-        let id = parse_key_id(&key_id)?;
+        let id = KeysRefusal::parse_id(&key_id)?;
         if announced != key_bytes as u64 {
             return Err(wrong(format!(
                 "{announced} bytes, where keys of this plan have {key_bytes}"
@@ -148,7 +149,7 @@ impl CkksService {
         let put = move || {
             if KeyId::of(&bytes) != id {
                 let message = "the bytes do not hash to the id that was announced".to_owned();
-                return Err(Refusal::BadKeys { defect: KeyDefect::Other, message });
+                return Err(KeysRefusal::BadKeys { defect: KeyDefect::Other, message }.into());
             }
             keys.put(&bytes, origin).map_err(refuse)
         };
@@ -162,7 +163,7 @@ impl CkksService {
     ) -> Result<PredictReply, Refusal> {
         self.admission.check_open()?;
         self.check_plan(&request.plan)?;
-        let key_id = parse_key_id(&request.key_id)?;
+        let key_id = KeysRefusal::parse_id(&request.key_id)?;
         let info = &self.computation.info;
         let (expected, found) = (info.query_bytes(), request.query.len());
         if expected != found {
@@ -172,14 +173,14 @@ impl CkksService {
         self.admission.hold(reservation, held_bytes(info))?;
         let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
         let keys = off_thread(move || keys.fetch(&key_id, origin).map_err(refuse)).await?;
-        let keys = keys.ok_or(Refusal::UnknownKeys { key_id })?;
+        let keys = keys.ok_or(KeysRefusal::UnknownKeys { key_id })?;
         let refused = Arc::new(OnceLock::new());
         let asked = Asked { keys, query: request.query, refused: Arc::clone(&refused) };
         let Answered { answers, queued, answering } = self
             .scheduler
             .answer_from(origin, vec![asked])
             .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
+            .map_err(|error| error.refusal(Limit::QueueQueries))?;
         if let Some(error) = refused.get() {
             return Err(CkksRefusal::of_query(error).into());
         }
@@ -192,15 +193,12 @@ impl CkksService {
     }
 }
 
-fn parse_key_id(id: &[u8]) -> Result<KeyId, Refusal> {
-    let parsed = <[u8; 32]>::try_from(id).map(KeyId::from);
-    parsed.map_err(|_| Refusal::BadKeyId { bytes: id.len() })
-}
-
 fn refuse(error: KeysError<dlrm::Error>) -> Refusal {
     match error {
-        KeysError::Parse(error) => of_keys(&error),
-        KeysError::Budget { bytes, bytes_max } => Refusal::KeysBudget { bytes, bytes_max },
+        KeysError::Parse(error) => of_keys(&error).into(),
+        KeysError::Budget { bytes, bytes_max } => {
+            KeysRefusal::KeysBudget { bytes, bytes_max }.into()
+        }
     }
 }
 
@@ -234,7 +232,7 @@ impl EncryptedInference for CkksService {
         self.admission.check_open()?;
         let HaveKeysRequest { plan, key_id } = request.into_inner();
         self.check_plan(&plan)?;
-        let held = self.keys.holds(&parse_key_id(&key_id)?);
+        let held = self.keys.holds(&KeysRefusal::parse_id(&key_id)?);
         Ok(Response::new(HaveKeysReply { held: Some(held) }))
     }
 

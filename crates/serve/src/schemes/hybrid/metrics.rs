@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::precomputes::Precomputes;
-use crate::host::metrics::seconds;
+use crate::labels::seconds;
 
 /// What a server counts.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //! knows, by `hybrid.proto`.
 
 mod client;
+mod error;
 mod exchange;
 mod info;
 mod keep;
@@ -12,21 +13,35 @@ mod precomputes;
 mod refusal;
 mod server;
 mod service;
+mod settings;
 mod spec;
 
 pub use client::{
     HybridClient, HybridClientSpec, HybridPrediction, HybridStats, Parallelism, PrecomputeProgress,
     PrecomputeStats,
 };
+pub use error::HybridError;
 pub use info::HybridInfo;
 pub use keep::PrecomputeCount;
-pub use machines::Error as MachineError;
 pub use model::HybridNetwork;
 pub use refusal::{Garbler, HybridRefusal, StepDefect};
 pub use server::HybridServer;
 pub use spec::{HybridServerSpec, PrecomputeStoreSpec};
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "hybrid",
+    whose: "hybrid inference",
+    asked: "as a single server, for predictions",
+    service: SERVICE.name,
+    is_alone: true,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

@@ -13,6 +13,7 @@ use hushtable_table::model::{CompiledPlan, Model};
 use super::HybridInfo;
 use super::machines::{Error as MachineError, HybridModel, Plan, Terms};
 use crate::Error;
+use crate::endpoint::SOFTWARE;
 
 /// A model's network and its weights, ready, and what clients are told of it.
 pub struct HybridNetwork {
@@ -57,7 +58,7 @@ impl HybridNetwork {
             version: self.version,
             plan: Version::from(self.terms.id()),
             terms: self.terms.clone(),
-            software: crate::host::SOFTWARE.into(),
+            software: SOFTWARE.into(),
             client_garbles,
             server_garbles,
         }

@@ -2,7 +2,9 @@
 
 use super::keep::KeepError;
 use super::machines::{Error as MachineError, Party};
-use crate::peer::refusal::words;
+use crate::refusal::Listed;
+use crate::refusal::Tables;
+use crate::refusal::words;
 use crate::{Limit, Refusal, refusals};
 
 refusals! {
@@ -56,6 +58,9 @@ refusals! {
     }
 }
 
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<HybridRefusal>()];
+
 words! {
     /// What is wrong with a step or a frame.
     pub enum StepDefect {
@@ -107,19 +112,6 @@ pub(super) fn of_step(error: &MachineError) -> Refusal {
         _ => StepDefect::Other,
     };
     HybridRefusal::BadStep { defect, message: error.to_string() }.into()
-}
-
-impl From<MachineError> for crate::Error {
-    fn from(error: MachineError) -> Self {
-        Self::Hybrid(Box::new(error))
-    }
-}
-
-impl crate::Error {
-    /// Of what keeps precomputes.
-    pub(super) fn of_keep(error: impl std::fmt::Display) -> Self {
-        Self::Precomputes { reason: error.to_string() }
-    }
 }
 
 /// The refusal of a precompute that cannot be begun, kept or taken.

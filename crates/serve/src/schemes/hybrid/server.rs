@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 
+use super::HybridError;
 use super::keep::Keep;
 use super::metrics::HybridMetrics;
 use super::model::HybridNetwork;
@@ -92,7 +93,7 @@ fn offer(
 ) -> Result<Arc<dyn Routes>, Error> {
     let spec = &settings.spec;
     let store = spec.precompute_store();
-    let keep = Keep::open(store.as_ref(), spec.store_bytes_max).map_err(Error::of_keep)?;
+    let keep = Keep::open(store.as_ref(), spec.store_bytes_max).map_err(HybridError::of_keep)?;
     let model = Arc::clone(served.model());
     let idle_max = Duration::from_millis(spec.precompute_idle_ms_max);
     let plan = *info.plan.as_bytes();
@@ -100,7 +101,7 @@ fn offer(
     let limits = [idle_max, age_max];
     let precomputes =
         Precomputes::new(Arc::clone(&model), plan, keep, spec.precomputes_max, limits);
-    let dropped = precomputes.drop_others().map_err(Error::of_keep)?;
+    let dropped = precomputes.drop_others().map_err(HybridError::of_keep)?;
     metrics.describe(&precomputes);
     let steps = match spec.threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::HybridError;
 use super::{CHUNK_BYTES, FRAMES_AHEAD, OVERHEAD_BYTES, PAYLOAD_BYTES_MAX};
 use crate::host::network::{Network, within, within_u64};
 use crate::{Error, NetworkSpec};
@@ -112,7 +113,7 @@ impl Settings {
         within_u64("precompute_hours_max", spec.precompute_hours_max, 1..=100_000)?;
         within("predictions_max", spec.predictions_max, 1..=PREDICTIONS_MAX)?;
         if !spec.client_garbles && !spec.server_garbles {
-            return Err(Error::NoGarbler);
+            return Err(HybridError::NoGarbler.into());
         }
         let network = &mut spec.network;
         let whole = MESSAGE_BYTES_MAX + HELD_BYTES;

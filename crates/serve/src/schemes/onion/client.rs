@@ -8,6 +8,7 @@ use hushtable_table::Version;
 
 use super::OnionInfo;
 use super::peer::OnionWire;
+use super::refusal::REFUSALS;
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
@@ -65,7 +66,7 @@ impl OnionClient {
     /// reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::ParametersRefused`] and
     /// [`Error::Reply`] for one that announces what this client does not accept.
     pub async fn connect(spec: &OnionClientSpec) -> Result<Self, Error> {
-        let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max)?;
+        let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max, REFUSALS)?;
         let servers = peers.len();
         let driver = Driver::new([(Place::Single, peers)]);
         let &OnionClientSpec { ref parameter_sets, version, call_max, lookup_max, .. } = spec;

@@ -8,6 +8,7 @@ use hushtable_pir::onion::{Client, ParameterSet};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use super::refusal::REFUSALS;
 use crate::error::QUERIES_SETTING;
 use crate::peer::endpoint::Peer;
 use crate::peer::load::{
@@ -117,7 +118,7 @@ impl OnionLoadSpec {
         self.check_sample(&sample, &info).await?;
         let mut clients = Vec::new();
         for _ in 0..self.clients.max(1) {
-            let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
+            let peer = Peer::new(&self.server, false, CONNECT_MAX, REFUSALS)?;
             let client = Client::new(info.geometry.clone(), info.version)?;
             let requests = make_requests(&client, &info, queries)?;
             let response_bytes = queries * info.geometry.response_bytes();

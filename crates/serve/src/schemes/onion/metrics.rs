@@ -8,8 +8,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::batch::{PassFamilies, PassMetrics, PassNames};
-use crate::host::metrics::{TableLabel, TableSizes};
+use crate::host::metrics::TableSizes;
 use crate::keys::KeyMetrics;
+use crate::labels::TableLabel;
 
 /// What a server counts, for all of its tables.
 #[derive(Clone, Debug, Default)]

@@ -14,18 +14,33 @@ pub(crate) mod refusal;
 mod role;
 mod server;
 mod service;
+mod settings;
 mod shard;
 mod spec;
 
 pub use client::{OnionClient, OnionClientSpec};
 pub use hushtable_pir::client::OnionInfo;
+pub use refusal::OnionRefusal;
 pub use server::OnionServer;
 pub use spec::OnionServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
 
 /// Bytes of keys in one message of an upload.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "onion",
+    whose: "a single server",
+    asked: "as a single server, for rows",
+    service: SERVICE.name,
+    is_alone: true,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

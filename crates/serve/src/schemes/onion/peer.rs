@@ -10,7 +10,9 @@ use tonic::codegen::tokio_stream;
 use tonic::transport::Channel;
 
 use super::CHUNK_BYTES_MAX;
+use super::OnionRefusal;
 use crate::error::QUERIES_SETTING;
+use crate::keys::refusal::KeysRefusal;
 use crate::peer::drive::{Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
 use crate::schemes::retrieval;
@@ -61,7 +63,15 @@ impl Wire for OnionWire {
     }
 
     fn fault(refusal: &Refusal) -> CallFault {
-        retrieval::fault(refusal)
+        match refusal.of() {
+            Some(KeysRefusal::UnknownKeys { .. }) => return CallFault::UnknownKeys,
+            Some(KeysRefusal::BadKeys { .. }) => return CallFault::Changed { found: None },
+            _ => {}
+        }
+        match refusal.of() {
+            Some(OnionRefusal::BadQuery { .. }) => CallFault::Changed { found: None },
+            _ => retrieval::fault(refusal),
+        }
     }
 
     fn error(failure: Failure, servers: &Servers) -> Error {

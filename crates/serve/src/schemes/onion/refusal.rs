@@ -2,46 +2,48 @@
 
 use hushtable_pir::onion;
 
-use crate::{KeyDefect, Refusal};
+use crate::keys::refusal::KeysRefusal;
+use crate::refusal::KeyDefect;
+use crate::refusal::Listed;
+use crate::refusal::Tables;
+use crate::refusals;
 
-/// What a server that is asked alone may answer with, beside what any server may and what is said of
-/// keys.
-macro_rules! onion_reasons {
-    ([$($rest:ident)*] { $($head:tt)* } { $($tail:tt)* } $($table:tt)*) => {
-        $crate::peer::refusal::gather! {
-            [$($rest)*] { $($head)* } { $($tail)* } $($table)*
-            /// An encrypted query that does not parse.
-            #[error("query {query_index} is not usable ({defect}): {message}")]
-            BadQuery = InvalidArgument "BAD_QUERY" {
-                /// Which query of the request, from 0.
-                query_index: usize,
-                /// What is wrong with it.
-                defect: $crate::KeyDefect,
-                /// The server's explanation.
-                message: String,
-            },
-            /// A request without queries.
-            #[error("a request needs at least one query")]
-            NoQueries = InvalidArgument "NO_QUERIES",
-            /// More queries than one request may hold.
-            #[error("a request may hold {queries_max} queries, this one holds {queries}: split it")]
-            TooManyQueries = InvalidArgument "TOO_MANY_QUERIES" {
-                /// Queries received.
-                queries: usize,
-                /// Queries allowed.
-                queries_max: usize,
-            },
-        }
-    };
-}
-pub(crate) use onion_reasons;
-
-impl Refusal {
-    /// The refusal of a client's keys for what the scheme found in them.
-    pub(crate) fn of_keys(error: &onion::Error) -> Self {
-        Self::BadKeys { defect: defect_of(error), message: error.to_string() }
+refusals! {
+    /// Why a server that is asked alone refused a request.
+    pub enum OnionRefusal {
+        /// An encrypted query that does not parse.
+        #[error("query {query_index} is not usable ({defect}): {message}")]
+        BadQuery = InvalidArgument "BAD_QUERY" {
+            /// Which query of the request, from 0.
+            query_index: usize,
+            /// What is wrong with it.
+            defect: KeyDefect,
+            /// The server's explanation.
+            message: String,
+        },
+        /// A request without queries.
+        #[error("a request needs at least one query")]
+        NoQueries = InvalidArgument "NO_QUERIES",
+        /// More queries than one request may hold.
+        #[error("a request may hold {queries_max} queries, this one holds {queries}: split it")]
+        TooManyQueries = InvalidArgument "TOO_MANY_QUERIES" {
+            /// Queries received.
+            queries: usize,
+            /// Queries allowed.
+            queries_max: usize,
+        },
     }
+}
 
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<KeysRefusal>(), Listed::of::<OnionRefusal>()];
+
+/// The refusal of a client's keys for what the scheme found in them.
+pub(super) fn of_keys(error: &onion::Error) -> KeysRefusal {
+    KeysRefusal::BadKeys { defect: defect_of(error), message: error.to_string() }
+}
+
+impl OnionRefusal {
     /// The refusal of query `query_index` for what the scheme found in it.
     pub(crate) fn of_query(query_index: usize, error: &onion::Error) -> Self {
         let (defect, message) = (defect_of(error), error.to_string());
@@ -83,10 +85,10 @@ mod tests {
             (onion::Error::Entropy, KeyDefect::Other),
         ] {
             let message = error.to_string();
-            let keys = Refusal::BadKeys { defect: expected, message: message.clone() };
-            assert_eq!(Refusal::of_keys(&error), keys);
-            let query = Refusal::BadQuery { query_index: 3, defect: expected, message };
-            assert_eq!(Refusal::of_query(3, &error), query);
+            let keys = KeysRefusal::BadKeys { defect: expected, message: message.clone() };
+            assert_eq!(of_keys(&error), keys);
+            let query = OnionRefusal::BadQuery { query_index: 3, defect: expected, message };
+            assert_eq!(OnionRefusal::of_query(3, &error), query);
         }
     }
 }

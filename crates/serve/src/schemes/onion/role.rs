@@ -209,11 +209,11 @@ mod tests {
         assert_eq!(check(Some(2), Some(3)).unwrap(), Some(ShardOf { number: 2, count: 3 }));
         for (shard, shards) in [(Some(0), None), (None, Some(2))] {
             let error = check(shard, shards).unwrap_err();
-            assert!(matches!(error, Error::Shard(ShardError::CountMissing)), "{error}");
+            assert!(matches!(error.of(), Some(ShardError::CountMissing)), "{error}");
         }
         for (shard, shards) in [(3, 3), (0, 0), (0, SHARD_COUNT_MAX + 1)] {
             let error = check(Some(shard), Some(shards)).unwrap_err();
-            assert!(matches!(error, Error::Shard(ShardError::Number { .. })), "{error}");
+            assert!(matches!(error.of(), Some(ShardError::Number { .. })), "{error}");
         }
         let both = OnionServerSpec {
             shard: Some(0),
@@ -222,7 +222,7 @@ mod tests {
             ..OnionServerSpec::new("")
         };
         let error = ShardOf::check(&both).unwrap_err();
-        assert!(matches!(error, Error::Shard(ShardError::Both)), "{error}");
+        assert!(matches!(error.of(), Some(ShardError::Both)), "{error}");
     }
 
     #[test]

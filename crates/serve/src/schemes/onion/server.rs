@@ -10,6 +10,7 @@ use super::front::HOLDS_PATH;
 use super::held::Held;
 use super::loader::Loader;
 use super::metrics::OnionMetrics;
+use super::refusal::REFUSALS;
 use super::role::{Role, ShardOf, check_front, guard, map_of, take_count};
 use super::service::{Depths, OnionService};
 use super::shard::{self, ShardService};
@@ -194,6 +195,7 @@ fn role_of(
         file,
         owner: Owner::Single,
         holds_path: HOLDS_PATH,
+        refusals: REFUSALS,
         insecure: spec.network.insecure,
         threads: spec.network.io_threads,
         metrics,

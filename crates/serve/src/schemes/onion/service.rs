@@ -13,8 +13,10 @@ use hushtable_table::Version;
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::OnionRefusal;
 use super::held::{Held, HeldModel, HeldTable};
 use super::loader::Loader;
+use super::refusal::of_keys;
 use super::spec::{held_bytes, upload_bytes};
 use crate::batch::{Answered, Origin, Unanswered};
 use crate::host::admission::Admission;
@@ -22,6 +24,7 @@ use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
 use crate::host::scheme::Loading;
 use crate::host::{Next, Reloaded};
+use crate::keys::refusal::KeysRefusal;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::schemes::versions::examine;
@@ -140,7 +143,7 @@ impl OnionService {
                     "{found} bytes and more to come, where keys for this table have {}",
                     deepest.key_bytes()
                 );
-                return Err(Refusal::BadKeys { defect: KeyDefect::Length, message }.into());
+                return Err(KeysRefusal::BadKeys { defect: KeyDefect::Length, message }.into());
             }
             bytes.extend_from_slice(&chunk.bytes);
         }
@@ -155,11 +158,13 @@ impl OnionService {
         request: &OnionAnswerRequest,
     ) -> Result<(Arc<HeldTable>, KeyId), Refusal> {
         let table = self.table(held, &request.table_version)?;
-        let key_id = parse_key_id(&request.key_id)?;
+        let key_id = KeysRefusal::parse_id(&request.key_id)?;
         let (queries, queries_max) = (request.queries.len(), table.info.queries_per_request_max);
         match queries {
-            0 => Err(Refusal::NoQueries),
-            _ if queries > queries_max => Err(Refusal::TooManyQueries { queries, queries_max }),
+            0 => Err(OnionRefusal::NoQueries.into()),
+            _ if queries > queries_max => {
+                Err(OnionRefusal::TooManyQueries { queries, queries_max }.into())
+            }
             _ => Ok((table, key_id)),
         }
     }
@@ -170,15 +175,16 @@ impl OnionService {
         key_id: KeyId,
         parts: Vec<(onion::Server, Vec<Bytes>)>,
         origin: Origin,
-        refuse_query: impl Fn(usize, usize, &onion::Error) -> Refusal + Send + 'static,
+        refuse_query: impl Fn(usize, usize, &onion::Error) -> OnionRefusal + Send + 'static,
     ) -> Result<Vec<Vec<Asked>>, Refusal> {
         let keys = Arc::clone(&self.keys);
         let accept = move || {
             let keys = keys.fetch(&key_id, origin).map_err(refuse)?;
-            let keys = keys.ok_or(Refusal::UnknownKeys { key_id })?;
+            let keys = keys.ok_or(KeysRefusal::UnknownKeys { key_id })?;
             let parts = parts.iter().enumerate().map(|(part, (server, queries))| {
                 let accept = |(i, query): (usize, &Bytes)| {
-                    server.accept(&keys, query).map_err(|error| refuse_query(part, i, &error))
+                    let accepted = server.accept(&keys, query);
+                    accepted.map_err(|error| refuse_query(part, i, &error).into())
                 };
                 queries.iter().enumerate().map(accept).collect()
             });
@@ -198,7 +204,7 @@ impl OnionService {
         let held = request.queries.len() * held_bytes(&table.info.geometry);
         self.admission.hold(reservation, held)?;
         let parts = vec![(table.server.clone(), request.queries)];
-        let refuse_query = |_, query, error: &onion::Error| Refusal::of_query(query, error);
+        let refuse_query = |_, query, error: &onion::Error| OnionRefusal::of_query(query, error);
         let origin = origin_of(reservation);
         let asked = self.accept(key_id, parts, origin, refuse_query).await?;
         let asked = asked.into_iter().next().unwrap_or_default();
@@ -206,7 +212,7 @@ impl OnionService {
             .scheduler
             .answer_from(origin, asked)
             .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
+            .map_err(|error| error.refusal(Limit::QueueQueries))?;
         Ok(OnionAnswerReply {
             table_version: table.version.clone(),
             responses: answers.into(),
@@ -234,7 +240,7 @@ impl OnionService {
                 return Err(Refusal::BadPass { message });
             }
             count += bytes / query_bytes;
-            parts.push((parse_key_id(&key_id)?, queries));
+            parts.push((KeysRefusal::parse_id(&key_id)?, queries));
         }
         if count == 0 {
             return Err(Refusal::BadPass { message: "it has no query".into() });
@@ -247,13 +253,13 @@ impl OnionService {
             let mut found = Vec::with_capacity(parts.len());
             for (key_id, queries) in parts {
                 let keys = keys.fetch(&key_id, origin).map_err(refuse)?;
-                found.push((keys.ok_or(Refusal::UnknownKeys { key_id })?, queries));
+                found.push((keys.ok_or(KeysRefusal::UnknownKeys { key_id })?, queries));
             }
             let mut asked = Vec::with_capacity(count);
             for (keys, queries) in found {
                 for query in queries.chunks_exact(query_bytes) {
                     let accepted = server.accept(&keys, query);
-                    let refuse = |error: onion::Error| Refusal::of_query(asked.len(), &error);
+                    let refuse = |error: onion::Error| OnionRefusal::of_query(asked.len(), &error);
                     asked.push(accepted.map_err(refuse)?);
                 }
             }
@@ -261,7 +267,7 @@ impl OnionService {
         };
         let asked = self.parse(accept).await?;
         let answered = table.scheduler.answer_from(origin, asked).await;
-        answered.map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))
+        answered.map_err(|error| error.refusal(Limit::QueueQueries))
     }
 
     /// Takes the parts of an inference apart: each feature's queries, in the manifest's order.
@@ -271,11 +277,11 @@ impl OnionService {
         request: &OnionAnswerModelRequest,
     ) -> Result<(Arc<HeldModel>, KeyId, Parts), Refusal> {
         let model = self.model(held, &request.model_version)?;
-        let key_id = parse_key_id(&request.key_id)?;
+        let key_id = KeysRefusal::parse_id(&request.key_id)?;
         let features = model.manifest.features();
-        let wrong = |query_index, message| {
+        let wrong = |query_index, message| -> Refusal {
             let defect = KeyDefect::Length;
-            Refusal::BadQuery { query_index, defect, message }
+            OnionRefusal::BadQuery { query_index, defect, message }.into()
         };
         if request.parts.len() != features.len() {
             return Err(wrong(
@@ -330,7 +336,7 @@ impl OnionService {
         let features = model.manifest.features().to_vec();
         let refuse_query = move |feature: usize, query: usize, error: &onion::Error| {
             let before: usize = features[..feature].iter().map(|feature| feature.max_ids).sum();
-            Refusal::of_inference(before + query, &features[feature].name, error)
+            OnionRefusal::of_inference(before + query, &features[feature].name, error)
         };
         let servers = tables.clone().map(|table| table.server.clone());
         let origin = origin_of(reservation);
@@ -361,7 +367,7 @@ impl OnionService {
         for answer in answers {
             let Answering::Done(answered) = answer else { return Err(Refusal::Backend) };
             let Answered { answers, queued, answering } =
-                answered.map_err(|error| Refusal::of_unanswered(error, Limit::QueueQueries))?;
+                answered.map_err(|error| error.refusal(Limit::QueueQueries))?;
             responses.extend_from_slice(&answers);
             queued_max = queued_max.max(queued);
             answering_max = answering_max.max(answering);
@@ -403,15 +409,12 @@ fn parse_version(version: &[u8]) -> Result<Version, Refusal> {
     version_from_wire(version).map_err(|_| Refusal::BadVersion { bytes: version.len() })
 }
 
-fn parse_key_id(id: &[u8]) -> Result<KeyId, Refusal> {
-    let parsed = <[u8; 32]>::try_from(id).map(KeyId::from);
-    parsed.map_err(|_| Refusal::BadKeyId { bytes: id.len() })
-}
-
 fn refuse(error: KeysError<onion::Error>) -> Refusal {
     match error {
-        KeysError::Parse(error) => Refusal::of_keys(&error),
-        KeysError::Budget { bytes, bytes_max } => Refusal::KeysBudget { bytes, bytes_max },
+        KeysError::Parse(error) => of_keys(&error).into(),
+        KeysError::Budget { bytes, bytes_max } => {
+            KeysRefusal::KeysBudget { bytes, bytes_max }.into()
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use hushtable_table::layout::Layout;
 use tonic::Status;
 use tonic::codegen::tokio_stream;
 
+use super::PairRefusal;
 use crate::LayoutInfo;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
@@ -104,17 +105,17 @@ impl Bags {
         let bags_max = self.bags_per_request_max;
         match bytes / one {
             bags if !bytes.is_multiple_of(one) || bags == 0 => Ok(1),
-            bags if bags > bags_max => Err(Refusal::TooManyBags { bags, bags_max }),
+            bags if bags > bags_max => Err(PairRefusal::TooManyBags { bags, bags_max }.into()),
             bags => Ok(bags),
         }
     }
 
     fn accept(&self, keys: Bytes) -> Result<BatchKeys, Refusal> {
-        let keys = self.server.accept(keys.into()).map_err(|e| Refusal::of_bag(&e))?;
+        let keys = self.server.accept(keys.into()).map_err(|e| PairRefusal::of_bag(&e))?;
         if !self.prgs.contains(&keys.prg()) {
             let accepted: Vec<_> = self.prgs.iter().map(|prg| prg.name()).collect();
             let message = format!("this server takes {}, not {}", accepted.join(", "), keys.prg());
-            return Err(Refusal::BadBag { defect: KeyDefect::Prg, message });
+            return Err(PairRefusal::BadBag { defect: KeyDefect::Prg, message }.into());
         }
         Ok(keys)
     }
@@ -140,7 +141,7 @@ impl Bags {
             .scheduler
             .answer_from(origin, keys)
             .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
+            .map_err(|error| error.refusal(Limit::QueueBags))?;
         Ok(AnswerBagsReply {
             layout_version: self.version.clone(),
             answers: answers.into(),

@@ -11,6 +11,7 @@ use hushtable_table::Version;
 use hushtable_table::layout::Layout;
 
 use super::peer::PairWire;
+use super::refusal::REFUSALS;
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
@@ -66,7 +67,7 @@ impl ClientSpec {
             let reason = "it is given as left and as right: a server has one side".into();
             return Err(Error::Url { url: url.into(), reason });
         }
-        let peers = |endpoint| Peer::each(endpoint, self.insecure, self.connect_max);
+        let peers = |endpoint| Peer::each(endpoint, self.insecure, self.connect_max, REFUSALS);
         let peers = [(Place::Left, peers(&self.left)?), (Place::Right, peers(&self.right)?)];
         Ok(Driver::new(peers))
     }

@@ -11,6 +11,7 @@ use hushtable_table::layout::Layout;
 use serde::{Deserialize, Serialize};
 
 use super::engine;
+use crate::error::Own;
 use crate::{Error, ServerSpec};
 
 /// What a server answers keys with: in a file `"auto"`, `"cpu"`, `"cuda"` (its first GPU) or
@@ -102,6 +103,19 @@ pub(crate) fn load_batch(
     )
 }
 
+/// The device asked for cannot answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("device {device} cannot be used: {reason}")]
+#[non_exhaustive]
+pub struct DeviceError {
+    /// The device.
+    pub device: DeviceSpec,
+    /// What was looked for and what was found.
+    pub reason: String,
+}
+
+impl Own for DeviceError {}
+
 /// What a GPU or processors answer `what` by.
 fn choose<B: ?Sized>(
     device: DeviceSpec,
@@ -111,7 +125,9 @@ fn choose<B: ?Sized>(
 ) -> Result<Arc<B>, Error> {
     match device {
         DeviceSpec::Cpu => on_processors(),
-        DeviceSpec::Cuda(index) => on_gpu(index).map_err(|reason| Error::Device { device, reason }),
+        DeviceSpec::Cuda(index) => {
+            on_gpu(index).map_err(|reason| DeviceError { device, reason }.into())
+        }
         DeviceSpec::Auto => match gpu::is_present() {
             false => on_processors(),
             true => on_gpu(0).or_else(|reason| {

@@ -8,6 +8,7 @@ use hushtable_pir::model::{Feature, Inference, Server};
 use hushtable_table::Version;
 use hushtable_table::model::ModelManifest;
 
+use super::PairRefusal;
 use super::bags;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
@@ -61,13 +62,13 @@ impl Inferences {
     fn accept(&self, parts: Vec<Bytes>) -> Result<Inference, Refusal> {
         let feature = |number: usize| self.manifest.features()[number].name.clone();
         let inference =
-            self.server.accept(parts).map_err(|error| Refusal::of_part(&error, feature))?;
+            self.server.accept(parts).map_err(|error| PairRefusal::of_part(&error, feature))?;
         let unknown = inference.prgs().find(|(_, prg)| !self.prgs.contains(prg));
         if let Some((number, prg)) = unknown {
             let accepted: Vec<_> = self.prgs.iter().map(|prg| prg.name()).collect();
             let (name, accepted) = (feature(number), accepted.join(", "));
             let message = format!("feature {name:?}: this server takes {accepted}, not {prg}");
-            return Err(Refusal::BadBag { defect: KeyDefect::Prg, message });
+            return Err(PairRefusal::BadBag { defect: KeyDefect::Prg, message }.into());
         }
         Ok(inference)
     }
@@ -87,7 +88,7 @@ impl Inferences {
             .scheduler
             .answer_from(origin, vec![inference])
             .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
+            .map_err(|error| error.refusal(Limit::QueueBags))?;
         Ok(AnswerModelReply {
             model_version: self.version.clone(),
             answers: answers.into(),

@@ -25,6 +25,7 @@ use hushtable_pir::dpf::{self, Reply, Side};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
+use super::refusal::REFUSALS;
 use crate::error::KEYS_SETTING;
 use crate::peer::endpoint::Peer;
 use crate::peer::load::{
@@ -115,7 +116,7 @@ impl LoadSpec {
 
     /// The clients, once a sample was seen to be right.
     async fn prepare(&self) -> Result<(Vec<KeyClient>, TableInfo), Error> {
-        let peer = Peer::new(&self.server, false, CONNECT_MAX)?;
+        let peer = Peer::new(&self.server, false, CONNECT_MAX, REFUSALS)?;
         let info = peer.table_info(CALL_MAX).await?;
         let keys_max = info.keys_per_request_max;
         if !(1..=keys_max).contains(&self.keys_per_request) {
@@ -123,12 +124,12 @@ impl LoadSpec {
             return Err(Error::MaxIds { max_ids, keys_max, setting: KEYS_SETTING });
         }
         if let Some(partner) = &self.partner {
-            check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX)?, &info).await?;
+            check_sample(&peer, &Peer::new(partner, false, CONNECT_MAX, REFUSALS)?, &info).await?;
         }
         let mut clients = Vec::new();
         for _ in 0..self.clients.max(1) {
             clients.push(KeyClient {
-                peer: Peer::new(&self.server, false, CONNECT_MAX)?,
+                peer: Peer::new(&self.server, false, CONNECT_MAX, REFUSALS)?,
                 requests: make_requests(&info, self.keys_per_request)?,
                 version: Bytes::copy_from_slice(info.version.as_bytes()),
                 answer_bytes: self.keys_per_request * info.shape.row_bytes(),

@@ -19,20 +19,35 @@ pub(crate) mod refusal;
 mod rows;
 mod server;
 mod service;
+mod settings;
 mod shard;
 mod sharded;
 mod spec;
 
 pub use client::{Bag, ClientSpec, FetchedBags, LookupClient};
-pub use device::DeviceSpec;
+pub use device::{DeviceError, DeviceSpec};
 pub use hushtable_pir::client::{
     BagPart, FeatureRows, LayoutInfo, ModelFacts, PairTerms, TableInfo,
 };
 pub use model::{ModelClient, ModelLookup, ModelPin};
+pub use refusal::PairRefusal;
 pub use server::Server;
 pub use spec::ServerSpec;
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "pair",
+    whose: "one of a pair of servers",
+    asked: "as left or right of two servers, for rows",
+    service: SERVICE.name,
+    is_alone: false,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

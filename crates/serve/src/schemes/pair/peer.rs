@@ -9,6 +9,7 @@ use hushtable_table::Version;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
+use super::PairRefusal;
 use crate::error::KEYS_SETTING;
 use crate::peer::drive::{Arrived, Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
@@ -85,7 +86,15 @@ impl Wire for PairWire {
     }
 
     fn fault(refusal: &Refusal) -> CallFault {
-        retrieval::fault(refusal)
+        match refusal.of() {
+            Some(
+                PairRefusal::LayoutSkew { .. }
+                | PairRefusal::NoLayout
+                | PairRefusal::TooManyBags { .. }
+                | PairRefusal::WrongDomain { .. },
+            ) => CallFault::Changed { found: None },
+            _ => retrieval::fault(refusal),
+        }
     }
 
     fn error(failure: Failure, servers: &Servers) -> Error {

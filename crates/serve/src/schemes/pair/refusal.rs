@@ -5,99 +5,101 @@ use std::str::FromStr;
 use hushtable_pir::Error as PirError;
 use hushtable_pir::dpf::Side;
 use hushtable_pir::model::PartError;
+use hushtable_table::Version;
 
-use crate::peer::refusal::{Fact, Facts};
-use crate::{KeyDefect, Refusal};
+use crate::refusal::Listed;
+use crate::refusal::Tables;
+use crate::refusal::{Fact, Facts, KeyDefect};
+use crate::refusals;
 
-/// What a server of a pair may answer with, beside what any server may.
-macro_rules! pair_reasons {
-    ([$($rest:ident)*] { $($head:tt)* } { $($tail:tt)* } $($table:tt)*) => {
-        $crate::peer::refusal::gather! {
-            [$($rest)*] { $($head)* } { $($tail)* } $($table)*
-            /// The keys of an inference that do not parse, or of a kind that the server does not take.
-            #[error("the bag's keys are not usable ({defect}): {message}")]
-            BadBag = InvalidArgument "BAD_BAG" {
-                /// What is wrong with them.
-                defect: $crate::KeyDefect,
-                /// The server's explanation.
-                message: String,
-            },
-            /// A key that does not parse, or of a kind that the server does not take.
-            #[error("key {key_index} is not usable ({defect}): {message}")]
-            BadKey = InvalidArgument "BAD_KEY" {
-                /// Which key of the request, from 0.
-                key_index: usize,
-                /// What is wrong with it.
-                defect: $crate::KeyDefect,
-                /// The server's explanation.
-                message: String,
-            },
-            /// Keys made for another layout.
-            #[error(
-                "the server holds layout version {expected}, the keys are for {found}: fetch the \
-                 table info again"
-            )]
-            LayoutSkew = FailedPrecondition "LAYOUT_SKEW" {
-                /// The server's version.
-                expected: hushtable_table::Version,
-                /// The request's version.
-                found: hushtable_table::Version,
-            },
-            /// A request without keys.
-            #[error("a request needs at least one key")]
-            NoKeys = InvalidArgument "NO_KEYS",
-            /// The table has no layout.
-            #[error(
-                "the server's table has no layout: look rows up by `max_ids`, or serve a bundle \
-                 that `hushtable tune --apply` has made"
-            )]
-            NoLayout = FailedPrecondition "NO_LAYOUT",
-            /// More inferences than one request may hold.
-            #[error("a request may hold {bags_max} inferences, this one holds {bags}: split it")]
-            TooManyBags = InvalidArgument "TOO_MANY_BAGS" {
-                /// Inferences received.
-                bags: usize,
-                /// Inferences allowed.
-                bags_max: usize,
-            },
-            /// More keys than one request may hold.
-            #[error("a request may hold {keys_max} keys, this one holds {keys}: split it")]
-            TooManyKeys = InvalidArgument "TOO_MANY_KEYS" {
-                /// Keys received.
-                keys: usize,
-                /// Keys allowed.
-                keys_max: usize,
-            },
-            /// A key made for another number of rows.
-            #[error(
-                "key {key_index} is for a table of {found} rows, this one has {expected}: fetch \
-                 the table info again"
-            )]
-            WrongDomain = FailedPrecondition "WRONG_DOMAIN" {
-                /// Which key of the request, from 0.
-                key_index: usize,
-                /// The table's rows.
-                expected: u64,
-                /// The key's rows.
-                found: u64,
-            },
-            /// A left key at the right server, or the other way round.
-            #[error(
-                "key {key_index} is a {found} key, this is the {expected} server: swap the two \
-                 addresses"
-            )]
-            WrongSide = FailedPrecondition "WRONG_SIDE" {
-                /// Which key of the request, from 0.
-                key_index: usize,
-                /// The server's side.
-                expected: hushtable_pir::dpf::Side,
-                /// The key's side.
-                found: hushtable_pir::dpf::Side,
-            },
-        }
-    };
+refusals! {
+    /// Why a server of a pair refused a request.
+    pub enum PairRefusal {
+        /// The keys of an inference that do not parse, or of a kind that the server does not take.
+        #[error("the bag's keys are not usable ({defect}): {message}")]
+        BadBag = InvalidArgument "BAD_BAG" {
+            /// What is wrong with them.
+            defect: KeyDefect,
+            /// The server's explanation.
+            message: String,
+        },
+        /// A key that does not parse, or of a kind that the server does not take.
+        #[error("key {key_index} is not usable ({defect}): {message}")]
+        BadKey = InvalidArgument "BAD_KEY" {
+            /// Which key of the request, from 0.
+            key_index: usize,
+            /// What is wrong with it.
+            defect: KeyDefect,
+            /// The server's explanation.
+            message: String,
+        },
+        /// Keys made for another layout.
+        #[error(
+            "the server holds layout version {expected}, the keys are for {found}: fetch the \
+             table info again"
+        )]
+        LayoutSkew = FailedPrecondition "LAYOUT_SKEW" {
+            /// The server's version.
+            expected: Version,
+            /// The request's version.
+            found: Version,
+        },
+        /// A request without keys.
+        #[error("a request needs at least one key")]
+        NoKeys = InvalidArgument "NO_KEYS",
+        /// The table has no layout.
+        #[error(
+            "the server's table has no layout: look rows up by `max_ids`, or serve a bundle \
+             that `hushtable tune --apply` has made"
+        )]
+        NoLayout = FailedPrecondition "NO_LAYOUT",
+        /// More inferences than one request may hold.
+        #[error("a request may hold {bags_max} inferences, this one holds {bags}: split it")]
+        TooManyBags = InvalidArgument "TOO_MANY_BAGS" {
+            /// Inferences received.
+            bags: usize,
+            /// Inferences allowed.
+            bags_max: usize,
+        },
+        /// More keys than one request may hold.
+        #[error("a request may hold {keys_max} keys, this one holds {keys}: split it")]
+        TooManyKeys = InvalidArgument "TOO_MANY_KEYS" {
+            /// Keys received.
+            keys: usize,
+            /// Keys allowed.
+            keys_max: usize,
+        },
+        /// A key made for another number of rows.
+        #[error(
+            "key {key_index} is for a table of {found} rows, this one has {expected}: fetch \
+             the table info again"
+        )]
+        WrongDomain = FailedPrecondition "WRONG_DOMAIN" {
+            /// Which key of the request, from 0.
+            key_index: usize,
+            /// The table's rows.
+            expected: u64,
+            /// The key's rows.
+            found: u64,
+        },
+        /// A left key at the right server, or the other way round.
+        #[error(
+            "key {key_index} is a {found} key, this is the {expected} server: swap the two \
+             addresses"
+        )]
+        WrongSide = FailedPrecondition "WRONG_SIDE" {
+            /// Which key of the request, from 0.
+            key_index: usize,
+            /// The server's side.
+            expected: Side,
+            /// The key's side.
+            found: Side,
+        },
+    }
 }
-pub(crate) use pair_reasons;
+
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<PairRefusal>()];
 
 impl Fact for Side {
     const KIND: &'static str = "word";
@@ -116,7 +118,7 @@ impl Fact for Side {
     }
 }
 
-impl Refusal {
+impl PairRefusal {
     /// The refusal of key `key_index` for what the scheme found in it.
     pub(crate) fn of_key(key_index: usize, error: &PirError) -> Self {
         match *error {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hushtable_pir::dpf::{self, Key};
 use hushtable_table::Version;
 
+use super::PairRefusal;
 use super::engine::Checked;
 use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
@@ -68,16 +69,17 @@ impl Rows {
     fn accept(&self, request: &AnswerRequest) -> Result<Vec<Key>, Refusal> {
         let (keys, keys_max) = (request.keys.len(), self.info.keys_per_request_max);
         if keys == 0 {
-            return Err(Refusal::NoKeys);
+            return Err(PairRefusal::NoKeys.into());
         }
         if keys > keys_max {
-            return Err(Refusal::TooManyKeys { keys, keys_max });
+            return Err(PairRefusal::TooManyKeys { keys, keys_max }.into());
         }
         request.keys.iter().enumerate().map(|(i, bytes)| self.accept_key(i, bytes)).collect()
     }
 
     fn accept_key(&self, key_index: usize, bytes: &[u8]) -> Result<Key, Refusal> {
-        let key = self.server.accept(bytes).map_err(|error| Refusal::of_key(key_index, &error))?;
+        let key =
+            self.server.accept(bytes).map_err(|error| PairRefusal::of_key(key_index, &error))?;
         let params = key.params();
         let group = params.domain.group();
         if !self.info.groups.contains(&group) {
@@ -85,12 +87,12 @@ impl Rows {
             let accepted = accepted.join(", ");
             let message =
                 format!("this server takes keys of group {accepted}, not {}", group.name());
-            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Group, message });
+            return Err(PairRefusal::BadKey { key_index, defect: KeyDefect::Group, message }.into());
         }
         if !self.info.prgs.contains(&params.prg) {
             let accepted: Vec<_> = self.info.prgs.iter().map(|prg| prg.name()).collect();
             let message = format!("this server takes {}, not {}", accepted.join(", "), params.prg);
-            return Err(Refusal::BadKey { key_index, defect: KeyDefect::Prg, message });
+            return Err(PairRefusal::BadKey { key_index, defect: KeyDefect::Prg, message }.into());
         }
         Ok(key)
     }
@@ -112,7 +114,7 @@ impl Rows {
             .scheduler
             .answer_from(origin, keys)
             .await
-            .map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))?;
+            .map_err(|error| error.refusal(Limit::QueueKeys))?;
         Ok(AnswerReply {
             table_version: self.version.clone(),
             answers: answers.into(),

@@ -13,6 +13,7 @@ use super::front::HOLDS_PATH;
 use super::held::Held;
 use super::loader::{self, Loader, describe};
 use super::metrics::PairMetrics;
+use super::refusal::REFUSALS;
 use super::service::LookupService;
 use super::shard::ShardServer;
 use super::spec::Settings;
@@ -171,6 +172,7 @@ impl Whole {
                         file,
                         owner: side.into(),
                         holds_path: HOLDS_PATH,
+                        refusals: REFUSALS,
                         insecure,
                         threads: io_threads,
                         metrics,

@@ -7,6 +7,7 @@ use std::time::Instant;
 use hushtable_table::Version;
 use tonic::{Request, Response, Status};
 
+use super::PairRefusal;
 use super::bags::{Bags, LayoutStream};
 use super::held::Held;
 use super::inferences::Inferences;
@@ -67,7 +68,7 @@ impl LookupService {
         let (bags, tables) = (&held.newest().bags, held.newest().rows.len());
         if version.is_empty() && may_be_empty {
             return match bags.as_slice() {
-                [] if tables == 1 => Err(Refusal::NoLayout),
+                [] if tables == 1 => Err(PairRefusal::NoLayout.into()),
                 [only] => Ok(Arc::clone(only)),
                 _ => Err(Refusal::UnknownTable { found: None, tables }),
             };
@@ -78,11 +79,13 @@ impl LookupService {
             return Ok(Arc::clone(bags));
         }
         if let ([], 1) = (bags.as_slice(), tables) {
-            return Err(Refusal::NoLayout);
+            return Err(PairRefusal::NoLayout.into());
         }
         let found = found?;
         Err(match bags.as_slice() {
-            [only] if tables == 1 => Refusal::LayoutSkew { expected: only.version(), found },
+            [only] if tables == 1 => {
+                PairRefusal::LayoutSkew { expected: only.version(), found }.into()
+            }
             _ => Refusal::UnknownTable { found: Some(found), tables },
         })
     }

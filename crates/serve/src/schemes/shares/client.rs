@@ -5,15 +5,16 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use hushtable_client::Place;
 use hushtable_infer::dlrm::Error as FeatureError;
+use hushtable_infer::shares::DealtBy;
 use hushtable_infer::shares::client::check_dense;
 use hushtable_infer::shares::session::{Answered, Predictor, SessionSpec};
-use hushtable_infer::shares::{self, DealtBy};
 use hushtable_table::Version;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::SharesInfo;
 use super::peer::SharesWire;
+use super::refusal::REFUSALS;
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;
 use crate::peer::random_u64;
@@ -106,7 +107,7 @@ impl SharesClient {
     /// what cannot be; [`Error::SidesSwapped`], [`Error::SameSide`]; [`Error::VersionMismatch`] for servers of
     /// different models or plans, or another than `spec` names.
     pub async fn connect(spec: &SharesClientSpec) -> Result<Self, Error> {
-        let peer = |endpoint| Peer::new(endpoint, spec.insecure, spec.connect_max);
+        let peer = |endpoint| Peer::new(endpoint, spec.insecure, spec.connect_max, REFUSALS);
         let (left, right) = (peer(&spec.left)?, peer(&spec.right)?);
         let &SharesClientSpec { version, dealer, call_max, .. } = spec;
         let driver = Driver::new([(Place::Left, vec![left]), (Place::Right, vec![right])]);
@@ -195,14 +196,5 @@ fn of_user(error: FeatureError, user: usize) -> Error {
             FeatureError::Index { user, feature, index, rows }.into()
         }
         error => error.into(),
-    }
-}
-
-impl From<shares::Error> for Error {
-    fn from(error: shares::Error) -> Self {
-        match error {
-            shares::Error::Dlrm(error) => Self::Dlrm(error),
-            error => Self::Shares(error),
-        }
     }
 }

@@ -12,6 +12,7 @@ mod refill;
 mod refusal;
 mod server;
 mod service;
+mod settings;
 mod spec;
 
 pub use client::{SharesClient, SharesClientSpec, SharesPrediction, SharesStats};
@@ -21,9 +22,22 @@ pub use server::SharesServer;
 pub use spec::{PeerError, SharesServerSpec, peer_name};
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
 
 /// About how long a frame between the servers may be.
 const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "shares",
+    whose: "predictions on shares",
+    asked: "as left or right of two servers, for predictions",
+    service: SERVICE.name,
+    is_alone: false,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

@@ -12,6 +12,7 @@ use hushtable_table::model::Model;
 
 use super::SharesInfo;
 use crate::Error;
+use crate::endpoint::SOFTWARE;
 use crate::schemes::plans::choose;
 
 /// One server's model.
@@ -66,7 +67,7 @@ impl SharedModel {
             compiled.version,
             half_of(side),
             Terms { dlrm, dealer, outline: network.outline().clone() },
-            crate::host::SOFTWARE.into(),
+            SOFTWARE.into(),
         );
         Ok(Self { info, network: Arc::new(network), tables })
     }

@@ -52,13 +52,11 @@ impl Wire for SharesWire {
     }
 
     fn fault(refusal: &Refusal) -> CallFault {
-        match refusal {
-            Refusal::Shares(SharesRefusal::Dry { retry_after }) => {
+        match refusal.of() {
+            Some(SharesRefusal::Dry { retry_after }) => {
                 CallFault::Pending { retry_after: *retry_after }
             }
-            Refusal::Shares(refusal) if refusal.is_passing() => {
-                CallFault::Pending { retry_after: LOST }
-            }
+            Some(refusal) if refusal.is_passing() => CallFault::Pending { retry_after: LOST },
             _ => CallFault::Other,
         }
     }

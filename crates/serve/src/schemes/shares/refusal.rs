@@ -6,7 +6,8 @@ use hushtable_infer::shares::Error;
 use hushtable_infer::shares::exchange::{AskError, Failure};
 use hushtable_infer::shares::joint::PrecomputeError;
 
-use crate::{Limit, Refusal, refusals};
+use crate::refusal::{Limit, Listed, Refusal, Tables};
+use crate::refusals;
 
 refusals! {
     /// Why a server refused a call of predictions on shares.
@@ -76,6 +77,9 @@ refusals! {
     }
 }
 
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<SharesRefusal>()];
+
 impl SharesRefusal {
     /// Whether the same inference, dealt anew, may well be answered.
     pub(super) fn is_passing(&self) -> bool {
@@ -133,9 +137,9 @@ mod tests {
     #[test]
     fn a_precompute_that_is_gone_is_no_fault_of_the_clients() {
         let refusal = of_question(AskError::Question(PrecomputeError::Missing.into()));
-        let Refusal::Shares(refusal) = &refusal else { panic!("{refusal:?}") };
+        let Some(refusal) = refusal.of::<SharesRefusal>() else { panic!("{refusal:?}") };
         assert!(matches!(refusal, SharesRefusal::Dry { .. }) && refusal.is_passing());
         let other = of_question(AskError::Question(PrecomputeError::Half.into()));
-        assert!(matches!(other, Refusal::Shares(SharesRefusal::BadPart { .. })));
+        assert!(matches!(other.of(), Some(SharesRefusal::BadPart { .. })));
     }
 }

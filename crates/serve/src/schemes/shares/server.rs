@@ -15,6 +15,7 @@ use super::link::Link;
 use super::metrics::SharesMetrics;
 use super::model::SharedModel;
 use super::refill::Refill;
+use super::refusal::REFUSALS;
 use super::service::{SharesService, Working, spawn};
 use super::spec::{PeerError, Settings};
 use super::{SERVICE, SharesInfo, SharesServerSpec};
@@ -122,7 +123,7 @@ fn offer(
     let mut calls = Vec::new();
     if let Some(endpoint) = &settings.peer {
         let runtime = tokio::runtime::Handle::current();
-        let peer = || Peer::new(endpoint, spec.network.insecure, CONNECT_MAX);
+        let peer = || Peer::new(endpoint, spec.network.insecure, CONNECT_MAX, REFUSALS);
         calls.push(runtime.spawn(Arc::clone(&link).keep(peer()?)).abort_handle());
         if let Some(refill) = refill {
             // A connection of its own: its megabytes are not to stand before an inference's frames.

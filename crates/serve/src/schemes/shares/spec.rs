@@ -11,6 +11,7 @@ use hushtable_pir::dpf::Side;
 use serde::{Deserialize, Serialize};
 
 use super::SharesInfo;
+use crate::error::Own;
 use crate::host::network::{Network, within, within_u64};
 use crate::{EndpointSpec, Error, Identity, NetworkSpec};
 
@@ -168,6 +169,10 @@ pub enum PeerError {
     #[error("peer_cert and peer_key go together: give both or none")]
     HalfIdentity,
 }
+
+impl Own for PeerError {}
+/// The errors of predictions on shares: features, plans, shares.
+impl Own for hushtable_infer::shares::Error {}
 
 /// A checked [`SharesServerSpec`].
 pub(super) struct Settings {

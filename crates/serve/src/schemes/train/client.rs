@@ -10,6 +10,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
+use super::refusal::REFUSALS;
 use super::{RoundReport, RoundSpec, TrainError, TrainInfo, TrainRefusal};
 use crate::peer::direct::{Again, Faults, never};
 use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
@@ -90,7 +91,7 @@ impl TrainClient {
     /// nothing; [`Error::Reply`]; [`Error::Sealed`] for a controller other than the pinned one.
     pub async fn connect(spec: &TrainClientSpec) -> Result<Self, Error> {
         let token = spec.operator_token.as_deref().map(bearer).transpose()?;
-        let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max)?;
+        let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max, REFUSALS)?;
         let info = fetch_info(&peer, spec.call_max).await?;
         if spec.pin.is_some_and(|pin| pin != info.pin()) {
             return Err(hushtable_oram::wire::Error::Pinned.into());
@@ -313,10 +314,8 @@ enum Training {}
 
 impl Faults for Training {
     fn fault(refusal: &Refusal) -> CallFault {
-        match refusal {
-            &Refusal::Train(TrainRefusal::Pending { retry_after, .. }) => {
-                CallFault::Pending { retry_after }
-            }
+        match refusal.of() {
+            Some(&TrainRefusal::Pending { retry_after, .. }) => CallFault::Pending { retry_after },
             _ => CallFault::Other,
         }
     }

@@ -363,7 +363,7 @@ mod tests {
         let ways = [disk.join("films.key"), folder.join("key"), disk.join("../disk/films.key")];
         let refused = |result: Result<(), Error>| {
             let error = result.unwrap_err();
-            assert!(matches!(error, Error::Train(TrainError::KeyBeside { .. })), "{error}");
+            assert!(matches!(error.of(), Some(TrainError::KeyBeside { .. })), "{error}");
         };
         ways.iter().for_each(|key| refused(made(key)));
         fs::create_dir(&folder).unwrap();

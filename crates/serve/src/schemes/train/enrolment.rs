@@ -53,7 +53,7 @@ impl SecretFile {
         // More than a key has is enough to refuse it.
         file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
         let key = <[u8; 32]>::try_from(bytes.as_slice())
-            .map_err(|_| Error::KeyFile { path: path.to_owned(), bytes: bytes.len() })?;
+            .map_err(|_| TrainError::KeyFile { path: path.to_owned(), bytes: bytes.len() })?;
         Ok(Self(Zeroizing::new(key)))
     }
 

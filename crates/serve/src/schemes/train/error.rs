@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::error::Own;
+
 /// A controller that somebody other than those it is for could use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -93,10 +95,21 @@ pub enum TrainError {
         /// The log.
         path: PathBuf,
     },
+    /// A file that holds no key of training: a controller's, an authority's, a user's.
+    #[error(
+        "{} has {bytes} bytes, but a key has 32: give the file that `hushtable train` wrote",
+        path.display()
+    )]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: usize,
+    },
 }
 
-impl From<hushtable_oram::round::Error> for crate::Error {
-    fn from(error: hushtable_oram::round::Error) -> Self {
-        Self::Controller(Box::new(error))
-    }
-}
+impl Own for TrainError {}
+/// A controller that cannot be created, opened or exported.
+impl Own for hushtable_oram::round::Error {}
+/// What is sealed between users and a controller: ids, gradients, messages that do not open.
+impl Own for hushtable_oram::wire::Error {}

@@ -18,7 +18,8 @@ use hushtable_oram::journal::{
 use hushtable_oram::seal::Key;
 use tonic::Status;
 
-use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, is_loopback, reason};
+use crate::endpoint::is_loopback;
+use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, reason};
 use crate::wire::etcd::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::wire::etcd::kv_client::KvClient;
 use crate::wire::etcd::request_op::Request;
@@ -159,7 +160,7 @@ impl EtcdPlace {
         loop {
             let mut said = String::new();
             for endpoint in endpoints {
-                let peer = Peer::new(endpoint, false, self.call_max);
+                let peer = Peer::new(endpoint, false, self.call_max, &[]);
                 let peer = peer.map_err(|error| error.to_string())?;
                 match tokio::time::timeout(self.call_max, request(peer)).await {
                     Ok(Ok(reply)) => return Ok(reply),

@@ -30,7 +30,7 @@ use super::seats::{Given, Place, Seats};
 use super::{
     Awaited, BudgetSpent, CommitError, MemoryError, Outcome, RoundMemory, RoundReport, TrainRefusal,
 };
-use crate::host::SOFTWARE;
+use crate::endpoint::SOFTWARE;
 use crate::{Limit, Refusal};
 
 /// The rounds of one controller.
@@ -337,7 +337,8 @@ impl Host {
         let Some(OpenRound { round, .. }) = open else { return };
         match self.abandon(round).await {
             // A commit that was under way has come to its end.
-            Ok(()) | Err(Refusal::Train(TrainRefusal::RoundOver { .. })) => {}
+            Ok(()) => {}
+            Err(refusal) if matches!(refusal.of(), Some(TrainRefusal::RoundOver { .. })) => {}
             Err(refusal) => tracing::error!(%refusal, "the open round could not be abandoned"),
         }
     }

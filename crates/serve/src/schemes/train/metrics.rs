@@ -6,7 +6,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::host::metrics::{TableLabel, TableSizes};
+use crate::host::metrics::TableSizes;
+use crate::labels::TableLabel;
 
 /// What a training server counts.
 #[derive(Clone, Debug)]

@@ -18,6 +18,7 @@ mod refusal;
 mod seats;
 mod server;
 mod service;
+mod settings;
 mod spec;
 
 pub use audit::{AuditSummary, ChainEnd};
@@ -37,6 +38,19 @@ pub use server::TrainServer;
 pub use spec::{RoundSpec, TrainServerSpec};
 
 use crate::host::scheme::{GrpcService, Method};
+use crate::schemes::described::Described;
+
+/// The scheme, as it is listed.
+pub(crate) const DESCRIBED: Described = Described {
+    name: "train",
+    whose: "training",
+    asked: "as a training server",
+    service: SERVICE.name,
+    is_alone: false,
+    settings: settings::SETTINGS,
+    defaults: settings::defaults,
+    refusals: refusal::REFUSALS,
+};
 
 /// What a server of this scheme offers.
 const SERVICE: GrpcService = GrpcService {

@@ -2,7 +2,9 @@
 
 use hushtable_oram::wire;
 
-use crate::peer::refusal::words;
+use crate::refusal::Listed;
+use crate::refusal::Tables;
+use crate::refusal::words;
 use crate::refusals;
 
 refusals! {
@@ -166,6 +168,9 @@ words! {
         Backup = "backup",
     }
 }
+
+/// What its servers may refuse by, beside what any server may.
+pub(super) const REFUSALS: Tables = &[Listed::of::<TrainRefusal>()];
 
 impl TrainRefusal {
     /// The refusal of a user's message for what was found in it.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use hushtable_oram::round::{Controller, ControllerSpec, Error as RoundError};
 use hushtable_oram::wire::{AuthorityKey, ControllerKey, DUMMY, Terms, UserSession};
 use hushtable_serve::{
-    CommitError, ControllerPlace, Ended, EndpointSpec, Error, MasterKey, MemoryError, Refusal,
-    RoundMemory, RoundName, RoundReport, Settled, TrainClient, TrainClientSpec, TrainRefusal,
-    TrainServer, TrainServerSpec,
+    CommitError, ControllerPlace, Ended, EndpointSpec, Error, MasterKey, MemoryError, RoundMemory,
+    RoundName, RoundReport, Settled, TrainClient, TrainClientSpec, TrainRefusal, TrainServer,
+    TrainServerSpec,
 };
 
 use tempfile::TempDir;
@@ -205,10 +205,8 @@ pub async fn connect(server: &Running) -> TrainClient {
 
 #[track_caller]
 pub fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> TrainRefusal {
-    match result.unwrap_err() {
-        Error::Refused { refusal: Refusal::Train(refusal), .. } => refusal,
-        other => panic!("{other}"),
-    }
+    let error = result.unwrap_err();
+    error.refused().cloned().unwrap_or_else(|| panic!("{error}"))
 }
 
 /// Seals and sends a user's request.
@@ -255,10 +253,7 @@ pub async fn in_deadline<T>(
         match before(deadline).await {
             Ok(made) => return made,
             Err(error) => {
-                let is_over = matches!(
-                    error,
-                    Error::Refused { refusal: Refusal::Train(TrainRefusal::RoundOver { .. }), .. }
-                );
+                let is_over = matches!(error.refused(), Some(TrainRefusal::RoundOver { .. }));
                 assert!(is_over && deadline < SOON, "{error}");
             }
         }

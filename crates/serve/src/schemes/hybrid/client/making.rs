@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::super::machines::{Head, Next, OfflineClient, Parallel, Party, Records};
 use super::super::{HybridRefusal, PrecomputeId};
 use super::{Garbler, HybridClient, Inner, Parallelism, PrecomputeProgress, client, off_thread};
+use crate::Error;
 use crate::peer::random_u64;
+use crate::schemes::hybrid::HybridError;
 use crate::wire::{HybridBeginRequest, HybridFinishRequest, HybridStepRequest};
-use crate::{Error, Refusal};
 
 /// What precomputes cost to make.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -118,9 +119,7 @@ impl Inner {
             attempts += 1;
             let before = told.counted.done.load(Ordering::Relaxed);
             match Arc::clone(&self).try_make(told, count).await {
-                Err(Error::Refused { refusal: Refusal::Hybrid(lost), .. })
-                    if is_lost(&lost) && attempts < ATTEMPTS_MAX =>
-                {
+                Err(error) if attempts < ATTEMPTS_MAX && error.refused().is_some_and(is_lost) => {
                     // What others made meanwhile is counted again at its next step.
                     told.counted.done.store(before, Ordering::Relaxed);
                     told.counted.begun_again.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +150,7 @@ impl Inner {
             };
             let outline = Arc::clone(&inner.outline);
             let sizes = outline.record_bytes(garbler.party(), Party::Client);
-            let half = inner.keep.begin(head, &sizes).map_err(Error::of_keep)?;
+            let half = inner.keep.begin(head, &sizes).map_err(HybridError::of_keep)?;
             let records: Arc<dyn Records> = Arc::clone(&half) as _;
             let machine = OfflineClient::new(outline, garbler.party(), parallel, records)?;
             Ok((half, Arc::new(machine)))
@@ -180,7 +179,7 @@ impl Inner {
             }
         }
         self.finish(id, told).await?;
-        off_thread(move || half.commit().map_err(Error::of_keep)).await?;
+        off_thread(move || half.commit().map_err(HybridError::of_keep)).await?;
         Ok(id)
     }
 

@@ -20,6 +20,8 @@ use super::{Garbler, HybridInfo, PrecomputeId};
 use crate::peer::direct::{Again, Faults, never};
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::peer::shaper::LinkSpec;
+use crate::schemes::hybrid::HybridError;
+use crate::schemes::hybrid::refusal::REFUSALS;
 use crate::wire::HybridInfoRequest;
 use crate::wire::hybrid_inference_client::HybridInferenceClient;
 use crate::{EndpointSpec, Error, Refusal};
@@ -136,7 +138,7 @@ impl HybridClient {
     /// cannot be used.
     pub async fn connect(spec: &HybridClientSpec) -> Result<Self, Error> {
         crate::host::network::within("steps_max", spec.steps_max, 1..=1024)?;
-        let peer = Peer::over(&spec.server, spec.insecure, spec.connect_max, spec.link)?;
+        let peer = Peer::over(&spec.server, spec.insecure, spec.connect_max, spec.link, REFUSALS)?;
         let info = fetch_info(&peer, spec.call_max).await?;
         let url = || peer.url().to_owned();
         if let Some(expected) = spec.version.filter(|&expected| expected != info.version) {
@@ -148,18 +150,18 @@ impl HybridClient {
             _ => info.server_garbles,
         };
         if !is_allowed {
-            return Err(Error::GarblerRefused { url: url(), garbler: spec.garbler });
+            return Err(HybridError::GarblerRefused { url: url(), garbler: spec.garbler }.into());
         }
         let program = info.terms.program().clone();
         let outline = off_thread(move || Ok(Outline::new(program, Platform::detect())?)).await?;
         let bytes = outline.record_bytes(spec.garbler.party(), Party::Client).iter().sum();
         let bytes_max = spec.store_bytes_max;
         if bytes > bytes_max {
-            return Err(Error::PrecomputeBytes { url: url(), bytes, bytes_max });
+            return Err(HybridError::PrecomputeBytes { url: url(), bytes, bytes_max }.into());
         }
         let store = spec.store.clone();
         let keep =
-            off_thread(move || Keep::open(store.as_ref(), bytes_max).map_err(Error::of_keep));
+            off_thread(move || Keep::open(store.as_ref(), bytes_max).map_err(HybridError::of_keep));
         let keep = keep.await?;
         let (outline, spec, chosen) = (Arc::new(outline), spec.clone(), Mutex::default());
         Ok(Self { inner: Arc::new(Inner { peer, spec, info, outline, keep, chosen }) })

@@ -19,8 +19,9 @@ use super::making::is_lost;
 use super::{Hybrid, HybridClient, Inner, PrecomputeProgress, PrecomputeStats, client, off_thread};
 use crate::peer::direct::never;
 use crate::peer::endpoint::Peer;
+use crate::schemes::hybrid::HybridError;
 use crate::wire::{PredictFrame, PredictOpen};
-use crate::{Error, Refusal, ReplyDefect};
+use crate::{Error, ReplyDefect};
 
 /// What a network says of an input.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,14 +102,14 @@ impl HybridClient {
             };
             let id = chosen.id;
             let opened = match self.inner.open(id).await {
-                Err(Error::Refused { refusal: Refusal::Hybrid(lost), url }) if is_lost(&lost) => {
+                Err(error) if error.refused().is_some_and(is_lost) => {
                     let inner = Arc::clone(&self.inner);
-                    let discard = move || inner.keep.discard(&id).map_err(Error::of_keep);
+                    let discard = move || inner.keep.discard(&id).map_err(HybridError::of_keep);
                     off_thread(discard).await?;
                     stats.lost += 1;
                     if stats.offline.is_some() {
                         // It was made a moment ago.
-                        return Err(Error::Refused { refusal: Refusal::Hybrid(lost), url });
+                        return Err(error);
                     }
                     continue;
                 }
@@ -168,7 +169,7 @@ impl Inner {
         // Whoever gives this call up ends the prediction.
         let (_alive, gone) = oneshot::channel::<()>();
         let done = off_thread(move || {
-            let Half { head, records } = match inner.keep.take(&id).map_err(Error::of_keep)? {
+            let Half { head, records } = match inner.keep.take(&id).map_err(HybridError::of_keep)? {
                 Some(half) => half,
                 None => {
                     let missing = RecordError::Missing { record: 0 };
@@ -202,9 +203,7 @@ impl Inner {
     /// The error of a prediction that broke off.
     async fn broken(&self, broken: Broken, frames: &mut Streaming<PredictFrame>) -> Error {
         match broken {
-            Broken::Machine(error) if matches!(*error, MachineError::Record(_)) => {
-                Error::Hybrid(error)
-            }
+            Broken::Machine(error) if matches!(*error, MachineError::Record(_)) => (*error).into(),
             Broken::Machine(error) => {
                 self.peer.reply_error(ReplyDefect::Other { reason: error.to_string() })
             }

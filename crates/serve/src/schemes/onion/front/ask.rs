@@ -10,11 +10,11 @@ use hushtable_table::Version;
 use prost::Message;
 
 use super::super::peer::Chunks;
+use crate::keys::refusal::KeysRefusal;
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
 use crate::peer::lane::Body;
 use crate::shards::{Ask, Replica, Unheld, Won};
 use crate::wire::{OnionPassReply, OnionPassRequest, PutKeysReply};
-use crate::{Error, Refusal};
 
 /// What a pass asks of every shard.
 pub(super) struct PassQueries {
@@ -66,10 +66,10 @@ impl ShardAsk {
             let started = Instant::now();
             match lane.call(ANSWER_PASS_PATH, request.clone(), bytes_max, left()).await {
                 Ok(reply) => return Ok((reply, started.elapsed())),
-                Err(Error::Refused { refusal: Refusal::UnknownKeys { key_id }, .. }) => {
-                    missing = Some(key_id);
-                }
-                Err(error) => return Err(Unheld::of(replica.url(), error)),
+                Err(error) => match error.refused() {
+                    Some(&KeysRefusal::UnknownKeys { key_id }) => missing = Some(key_id),
+                    _ => return Err(Unheld::of(replica.url(), error)),
+                },
             }
         }
         let url = replica.url();

@@ -8,10 +8,10 @@ use prost::Message;
 
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
 use crate::peer::lane::Body;
+use crate::schemes::pair::PairRefusal;
 use crate::shards::{Ask, NoShard, Replica, Unheld, Won};
 use crate::trace;
 use crate::wire::{AnswerPassReply, AnswerPassRequest, TableKeys};
-use crate::{Error, Refusal};
 
 /// One table's keys as every shard's request has them: written once for all.
 #[derive(Clone)]
@@ -59,10 +59,14 @@ impl Ask for ShardAsk {
         let reply = replica.lane().call(ANSWER_PASS_PATH, body, bytes_max, limit).await;
         let reply: AnswerPassReply = match reply {
             Ok(reply) => reply,
-            Err(Error::Refused { refusal: refusal @ Refusal::WrongSide { .. }, .. }) => {
-                return Err(Unheld::Skew(format!("{}: {refusal}", replica.url())));
+            Err(error) => {
+                return Err(match error.refused() {
+                    Some(refusal @ PairRefusal::WrongSide { .. }) => {
+                        Unheld::Skew(format!("{}: {refusal}", replica.url()))
+                    }
+                    _ => Unheld::of(replica.url(), error),
+                });
             }
-            Err(error) => return Err(Unheld::of(replica.url(), error)),
         };
         if reply.map_version != map_version || reply.shard != shard {
             let url = replica.url();

@@ -17,6 +17,7 @@ use crate::peer::load::{
 };
 use crate::peer::random_u64;
 use crate::peer::values::version_from_wire;
+use crate::schemes::pair::refusal::REFUSALS;
 use crate::wire::AnswerBagsReply;
 use crate::{ClientSpec, EndpointSpec, Error, LookupClient, ReplyDefect, TableInfo};
 
@@ -82,8 +83,8 @@ impl BagLoadSpec {
         let mut clients = JoinSet::new();
         for _ in 0..self.clients.max(1) {
             let client = BagClient {
-                left: Peer::new(&self.left, false, CONNECT_MAX)?,
-                right: Peer::new(&self.right, false, CONNECT_MAX)?,
+                left: Peer::new(&self.left, false, CONNECT_MAX, REFUSALS)?,
+                right: Peer::new(&self.right, false, CONNECT_MAX, REFUSALS)?,
                 bags: make_bags(&planner, &geometry, &info)?,
                 version: Bytes::copy_from_slice(geometry.version().as_bytes()),
                 answer_bytes: geometry.answer_bytes(),

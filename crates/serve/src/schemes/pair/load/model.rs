@@ -21,6 +21,7 @@ use crate::peer::load::{
     CALL_MAX, CONNECT_MAX, LoadClient, LoadReport, Tally, drive, one_thread, random_rows,
 };
 use crate::peer::random_u64;
+use crate::schemes::pair::refusal::REFUSALS;
 use crate::wire::private_lookup_client::PrivateLookupClient;
 use crate::wire::{AnswerModelReply, AnswerModelRequest, AnswerRequest, LayoutRequest};
 use crate::{EndpointSpec, Error, ReplyDefect};
@@ -77,8 +78,8 @@ impl ModelLoadSpec {
     pub async fn run(&self) -> Result<LoadReport, Error> {
         let connect = || -> Result<[Peer; 2], Error> {
             Ok([
-                Peer::new(&self.left, false, CONNECT_MAX)?,
-                Peer::new(&self.right, false, CONNECT_MAX)?,
+                Peer::new(&self.left, false, CONNECT_MAX, REFUSALS)?,
+                Peer::new(&self.right, false, CONNECT_MAX, REFUSALS)?,
             ])
         };
         let sample = connect()?;

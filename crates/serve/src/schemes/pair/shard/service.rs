@@ -13,12 +13,14 @@ use tonic::{Request, Response, Status};
 use super::held::{HeldShard, HeldShards, ShardBins, ShardRows};
 use super::loader::{Loaded, ShardLoader};
 use crate::batch::{Answered, Origin};
+use crate::endpoint::SOFTWARE;
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
 use crate::host::scheme::Loading;
-use crate::host::{Next, Reloaded, SOFTWARE};
+use crate::host::{Next, Reloaded};
 use crate::peer::values::{microseconds, version_from_wire};
+use crate::schemes::pair::PairRefusal;
 use crate::schemes::versions::examine;
 use crate::trace;
 use crate::wire::private_shard_server::PrivateShard;
@@ -174,14 +176,14 @@ impl ShardService {
             for bytes in run.chunks_exact(key_bytes) {
                 let place = keys.len();
                 let key = rows.server.accept(bytes);
-                keys.push(key.map_err(|error| Refusal::of_key(place, &error))?);
+                keys.push(key.map_err(|error| PairRefusal::of_key(place, &error))?);
             }
         }
         let row_bytes = rows.server.backend().shape().row_bytes();
         self.admission.hold(reservation, keys.len() * row_bytes)?;
         Ok(Box::pin(async move {
             let answered = rows.scheduler.answer_from(origin, keys).await;
-            answered.map_err(|error| Refusal::of_unanswered(error, Limit::QueueKeys))
+            answered.map_err(|error| error.refusal(Limit::QueueKeys))
         }))
     }
 
@@ -204,12 +206,11 @@ impl ShardService {
         let mut rest = bags;
         for _ in 0..count {
             let bytes = rest.split_to(one).into();
-            keys.push(bins.server.accept(bytes).map_err(|error| Refusal::of_bag(&error))?);
+            keys.push(bins.server.accept(bytes).map_err(|error| PairRefusal::of_bag(&error))?);
         }
         Ok(Box::pin(async move {
             let answered = bins.scheduler.answer_from(origin, keys).await;
-            let answered =
-                answered.map_err(|error| Refusal::of_unanswered(error, Limit::QueueBags))?;
+            let answered = answered.map_err(|error| error.refusal(Limit::QueueBags))?;
             let geometry = bins.server.backend().geometry();
             let own = geometry.answers_of_bins(&bins.bins);
             // Entries of other shards' bins are zeros: nobody needs them.

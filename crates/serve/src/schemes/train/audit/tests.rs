@@ -146,7 +146,7 @@ fn a_log_has_one_writer() {
     let path = log(&folder);
     let audit = Audit::open(&path, &key()).unwrap();
     let error = Audit::open(&path, &key()).map(|_| ()).unwrap_err();
-    assert!(matches!(error, Error::Train(TrainError::AuditInUse { .. })), "{error}");
+    assert!(matches!(error.of(), Some(TrainError::AuditInUse { .. })), "{error}");
     drop(audit);
     Audit::open(&path, &key()).unwrap();
 }

@@ -1,11 +1,11 @@
 //! What can go wrong at a server's start and at a client, and what to do about it.
 
+mod own;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-#[cfg(feature = "train")]
-use hushtable_oram::wire;
 use hushtable_pir::PrgKind;
 use hushtable_pir::dpf::Side;
 use hushtable_pir::onion::ParameterSet;
@@ -15,17 +15,16 @@ use hushtable_table::model::ModelError;
 
 pub use hushtable_pir::client::ReplyDefect;
 
-#[cfg(feature = "pair")]
-use crate::DeviceSpec;
-use crate::Refusal;
+pub use self::own::Own;
+use crate::refusal::Refusal;
 
 /// An error of this crate. Fields carry the facts; `Display` names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A next version that is not taken.
+    /// An error that one part of this crate has, or what it computes by: [`Error::of`] finds it by its type.
     #[error(transparent)]
-    Reload(#[from] crate::host::ReloadError),
+    Own(Box<dyn std::error::Error + Send + Sync>),
     /// A server without TLS would be reachable from other machines.
     #[error(
         "{addr} is reachable from other machines and there is no TLS: give a certificate and its \
@@ -35,9 +34,6 @@ pub enum Error {
         /// The address asked for.
         addr: SocketAddr,
     },
-    /// What is no collector of traces.
-    #[error(transparent)]
-    Collector(#[from] crate::NoCollector),
     /// A setting outside its range.
     #[error("{name} is {value}, but must be {min} to {max}")]
     Setting {
@@ -162,69 +158,12 @@ pub enum Error {
         /// What is wrong.
         source: hushtable_table::Error,
     },
-    /// A shard or a front that cannot be served.
-    #[cfg(any(feature = "onion", feature = "pair"))]
-    #[error(transparent)]
-    Shard(#[from] crate::ShardError),
     /// The scheme's own errors: ids, keys, replies.
     #[error(transparent)]
     Pir(#[from] hushtable_pir::Error),
     /// The parts of a whole inference that are not what a model's tables take.
     #[error(transparent)]
     Part(#[from] hushtable_pir::model::PartError),
-    /// The one-server scheme's own errors: ids, keys, prepared files, responses.
-    #[error(transparent)]
-    Onion(#[from] hushtable_pir::onion::Error),
-    /// What models computed on hidden features share: their features, plans, keys, answers.
-    #[cfg(any(feature = "ckks", feature = "shares"))]
-    #[error(transparent)]
-    Dlrm(#[from] hushtable_infer::dlrm::Error),
-    /// The errors of predictions on shares: features, plans, shares.
-    #[cfg(feature = "shares")]
-    #[error(transparent)]
-    Shares(hushtable_infer::shares::Error),
-    /// How the servers of predictions on shares are to meet.
-    #[cfg(feature = "shares")]
-    #[error(transparent)]
-    Peer(#[from] crate::PeerError),
-    /// Hybrid inference's own errors: networks, inputs, steps, precomputes.
-    #[cfg(feature = "hybrid")]
-    #[error(transparent)]
-    Hybrid(Box<crate::schemes::hybrid::MachineError>),
-    /// A server that lets no side garble.
-    #[error(
-        "neither client_garbles nor server_garbles is set: somebody must garble the circuits, so allow \
-         one of them"
-    )]
-    NoGarbler,
-    /// A server that does not let the chosen side garble.
-    #[cfg(feature = "hybrid")]
-    #[error("{url} does not let the {garbler} garble: choose the other side (garbler=, --garbler)")]
-    GarblerRefused {
-        /// The server.
-        url: String,
-        /// Who was to garble.
-        garbler: crate::Garbler,
-    },
-    /// A network whose precomputes are larger than the client keeps.
-    #[error(
-        "a precompute for {url} takes {bytes} bytes at this client, which keeps at most {bytes_max}: raise \
-         the limit (store_bytes_max=, --store-bytes-max), or have the other side garble"
-    )]
-    PrecomputeBytes {
-        /// The server.
-        url: String,
-        /// Bytes of one precompute.
-        bytes: u64,
-        /// The client's bound.
-        bytes_max: u64,
-    },
-    /// Precomputes that cannot be kept or read.
-    #[error("precomputes cannot be kept: {reason}")]
-    Precomputes {
-        /// Why.
-        reason: String,
-    },
     /// A plan whose keys are larger than the client makes.
     #[error(
         "the plan that {url} computes by needs keys of {bytes} bytes, and this client uploads at most \
@@ -276,29 +215,6 @@ pub enum Error {
         /// What the answer opened to.
         found: f64,
     },
-    /// What is sealed between users and a controller: ids, gradients, messages that do not open.
-    #[cfg(feature = "train")]
-    #[error(transparent)]
-    Sealed(#[from] wire::Error),
-    /// A controller that cannot be created, opened or exported.
-    #[cfg(feature = "train")]
-    #[error(transparent)]
-    Controller(Box<hushtable_oram::round::Error>),
-    /// How a controller's server or its key is kept.
-    #[cfg(feature = "train")]
-    #[error(transparent)]
-    Train(#[from] crate::TrainError),
-    /// A file that holds no key of training: a controller's, an authority's, a user's.
-    #[error(
-        "{} has {bytes} bytes, but a key has 32: give the file that `hushtable train` wrote",
-        path.display()
-    )]
-    KeyFile {
-        /// The file.
-        path: PathBuf,
-        /// Its bytes.
-        bytes: usize,
-    },
     /// A file that holds no operator's token.
     #[error(
         "{} holds no operator's token: write one line of 16 to 1,024 printable characters, such as \
@@ -317,15 +233,6 @@ pub enum Error {
     ParameterSet {
         /// The name.
         name: String,
-    },
-    /// The device asked for cannot answer.
-    #[cfg(feature = "pair")]
-    #[error("device {device} cannot be used: {reason}")]
-    Device {
-        /// The device.
-        device: DeviceSpec,
-        /// What was looked for and what was found.
-        reason: String,
     },
     /// A backend that holds another table, or lays it out otherwise, than the server does.
     #[error(

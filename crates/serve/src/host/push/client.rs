@@ -11,9 +11,12 @@ use tonic::codegen::tokio_stream;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Request};
 
-use super::endpoint::{EndpointSpec, Peer, REPLY_OVERHEAD_BYTES};
-use crate::Error;
-use crate::host::ReloadError;
+use super::PushRefusal;
+use crate::endpoint::EndpointSpec;
+use crate::error::Error;
+use crate::host::reload::ReloadError;
+use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
+use crate::refusal::{Listed, Tables};
 use crate::wire::operate_client::OperateClient;
 use crate::wire::push_frame::Frame;
 use crate::wire::{PushFile, PushFrame, PushStart};
@@ -44,7 +47,7 @@ pub async fn push(
     let broken = Arc::new(Mutex::new(None));
     let frames = Frames { paths: paths.into_iter(), file: None, broken: Arc::clone(&broken) };
     let frames = std::iter::once(start).chain(frames);
-    let peer = Peer::new(endpoint, false, connect_max)?;
+    let peer = Peer::new(endpoint, false, connect_max, REFUSALS)?;
     let mut client = OperateClient::new(peer.channel.clone())
         .max_decoding_message_size(REPLY_OVERHEAD_BYTES + WORDS_BYTES_MAX);
     let mut request = Request::new(tokio_stream::iter(frames));
@@ -138,5 +141,6 @@ impl Iterator for Frames {
     }
 }
 
+const REFUSALS: Tables = &[Listed::of::<PushRefusal>()];
 const FRAME_BYTES: usize = 256 << 10;
 const WORDS_BYTES_MAX: usize = 64 << 10;

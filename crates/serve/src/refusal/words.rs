@@ -1,54 +1,59 @@
-//! The refusals of all schemes that are built in, in one enum: what any server may answer with, and
-//! each scheme's own table.
+//! Closed lists of words that travel with refusals.
 
-use crate::host::PushRefusal;
-#[cfg(any(feature = "ckks", feature = "onion"))]
-use crate::keys::refusal::keys_reasons;
-use crate::peer::refusal::{gather, host_reasons, words};
-#[cfg(feature = "ckks")]
-use crate::schemes::ckks::CkksRefusal;
-#[cfg(feature = "hybrid")]
-use crate::schemes::hybrid::HybridRefusal;
-#[cfg(feature = "onion")]
-use crate::schemes::onion::refusal::onion_reasons;
-#[cfg(feature = "pair")]
-use crate::schemes::pair::refusal::pair_reasons;
-#[cfg(feature = "shares")]
-use crate::schemes::shares::SharesRefusal;
-#[cfg(feature = "train")]
-use crate::schemes::train::TrainRefusal;
-#[cfg(not(any(feature = "ckks", feature = "onion")))]
-use gather as keys_reasons;
-#[cfg(not(feature = "onion"))]
-use gather as onion_reasons;
-#[cfg(not(feature = "pair"))]
-use gather as pair_reasons;
-
-gather! {
-    [host_reasons pair_reasons keys_reasons onion_reasons]
-    {
-        /// Why a server refused a request.
-        pub enum Refusal
-    }
-    {
-        with {
-            /// An encrypted inference.
-            #[cfg(feature = "ckks")]
-            Ckks(CkksRefusal),
-            /// A call of hybrid inference.
-            #[cfg(feature = "hybrid")]
-            Hybrid(HybridRefusal),
-            /// A push of a bundle.
-            Push(PushRefusal),
-            /// A prediction on shares.
-            #[cfg(feature = "shares")]
-            Shares(SharesRefusal),
-            /// A call of a training round.
-            #[cfg(feature = "train")]
-            Train(TrainRefusal),
+/// Makes an enum of a closed list of words, which is a [`Fact`]. A word after `or` stands for every
+/// other word.
+macro_rules! words {
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis enum $name:ident {
+            $( $(#[doc = $word_doc:literal])* $variant:ident = $word:literal ),* $(,)?
         }
-    }
+        $(or $other:ident)?
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        $vis enum $name {
+            $( $(#[doc = $word_doc])* $variant, )*
+        }
+
+        impl $name {
+            /// The word that travels.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( Self::$variant => $word, )*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl $crate::refusal::Fact for $name {
+            const KIND: &'static str = "word";
+            const WORDS: &'static [&'static str] = &[$($word),*];
+
+            fn write(&self, name: &'static str, facts: &mut $crate::refusal::Facts) {
+                facts.put(name, self.name().to_owned());
+            }
+
+            fn read(name: &str, facts: &$crate::refusal::Facts) -> Option<Self> {
+                let word = facts.text(name)?;
+                let known = Self::samples().into_iter().find(|known| known.name() == word);
+                $( let known = known.or(Some(Self::$other)); )?
+                known
+            }
+
+            fn samples() -> Vec<Self> {
+                vec![$(Self::$variant),*]
+            }
+        }
+    };
 }
+pub(crate) use words;
 
 words! {
     /// What is wrong with a key or an encrypted query.

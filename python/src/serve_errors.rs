@@ -1,0 +1,297 @@
+//! Errors of servers and clients to the classes of `hushtable.errors`.
+
+use hushtable_infer::dlrm::Error as DlrmError;
+use hushtable_infer::hybrid::Error as HybridMachineError;
+use hushtable_infer::shares::Error as SharesError;
+use hushtable_oram::round::Error as RoundError;
+use hushtable_oram::wire::Error as WireError;
+use hushtable_pir::onion::Error as OnionError;
+use hushtable_serve::host::{PushRefusal, ReloadError};
+use hushtable_serve::{
+    CkksRefusal, DeviceError, Error as ServeError, HybridError, HybridRefusal, KeysRefusal,
+    NoCollector, OnionRefusal, PairRefusal, PeerError, Refusal, SCHEMES, SharesRefusal, TrainError,
+    TrainRefusal,
+};
+use hushtable_table::model::ModelError;
+
+use crate::errors::Failure;
+
+/// The scheme of the service that a server says it offers, and how it is asked.
+fn spoken(message: &str) -> Option<(&'static str, &'static str)> {
+    let (_, offered) = message.split_once("this server offers ")?;
+    let is_offered = |service: &str| offered.split(", ").any(|name| name == service);
+    let scheme = SCHEMES.iter().find(|scheme| is_offered(scheme.service))?;
+    Some((scheme.name, scheme.asked))
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        let class = match &error {
+            ServeError::Pir(_)
+            | ServeError::Table { .. }
+            | ServeError::Bag(_)
+            | ServeError::Own(_)
+            | ServeError::Refused { .. } => "",
+            ServeError::Exposed { .. }
+            | ServeError::Setting { .. }
+            | ServeError::PrgName { .. }
+            | ServeError::ParameterSet { .. }
+            | ServeError::Url { .. }
+            | ServeError::PlainText { .. }
+            | ServeError::NoCa { .. }
+            | ServeError::Pem { .. }
+            | ServeError::Tls { .. }
+            | ServeError::Certificate { .. }
+            | ServeError::Expired { .. }
+            | ServeError::Token { .. }
+            | ServeError::TokenText
+            | ServeError::Prg { .. } => "ConfigError",
+            ServeError::SidesSwapped { .. } | ServeError::SameSide { .. } => "SwappedServers",
+            ServeError::TablesDiffer { .. }
+            | ServeError::AnnouncementsDiffer { .. }
+            | ServeError::LayoutsDiffer { .. } => "VersionMismatch",
+            ServeError::ModelsDiffer { .. } | ServeError::VersionMismatch { .. } => {
+                "VersionMismatch"
+            }
+            ServeError::ModelUnserved { .. } => "UnknownModel",
+            ServeError::Manifest(ModelError::UnknownFeature { .. }) => "UnknownFeature",
+            ServeError::Manifest(_)
+            | ServeError::Model { .. }
+            | ServeError::ModelTable { .. }
+            | ServeError::ModelTwice { .. }
+            | ServeError::PlanScheme { .. }
+            | ServeError::SelfCheckLogit { .. } => "ModelError",
+            ServeError::KeyBytes { .. }
+            | ServeError::NoTables { .. }
+            | ServeError::SeveralPlans { .. } => "ConfigError",
+            ServeError::TablesBudget { .. } | ServeError::FeatureTwice { .. } => "ConfigError",
+            ServeError::FeatureIds { .. } => "TooManyIds",
+            ServeError::FeatureIdRange { .. } => "IdOutOfRange",
+            ServeError::ParametersRefused { .. } => "ParametersRefused",
+            ServeError::NoLayout { .. } => "NoLayout",
+            ServeError::LayoutBytes { .. } => "LayoutError",
+            ServeError::MaxIds { .. } => "TooManyIds",
+            ServeError::SpeaksTls { .. } => "TlsError",
+            ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
+            ServeError::Unavailable { .. } => "ServerUnavailable",
+            ServeError::Timeout { .. } => "ServerTimeout",
+            ServeError::Rows { .. } | ServeError::Reply { .. } | ServeError::Unserved { .. } => {
+                "ProtocolError"
+            }
+            ServeError::SelfCheck { .. } => "DamagedTable",
+            ServeError::Remote { .. } => "ServerError",
+            _ => "Error",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            ServeError::Pir(error) => error.into(),
+            ServeError::Bag(error) => error.into(),
+            ServeError::Own(error) => own(error),
+            ServeError::Refused { refusal, .. } => refused(&refusal, failure.message()),
+            ServeError::Unserved { url, message } => match spoken(&message) {
+                Some((scheme, how)) => Self::new(
+                    class,
+                    format!("{url} speaks {scheme}, and was asked by another scheme: ask it {how}"),
+                ),
+                None => failure,
+            },
+            ServeError::Table { source, .. } => (*source).into(),
+            ServeError::MaxIds { max_ids, keys_max, .. } => {
+                failure.count("ids", max_ids as u64).count("max_ids", keys_max as u64)
+            }
+            ServeError::TablesDiffer { left_version, right_version, .. } => {
+                failure.text("left", left_version).text("right", right_version)
+            }
+            ServeError::ModelsDiffer { versions, .. } => {
+                let [left, right] = *versions;
+                failure.text("left", left).text("right", right)
+            }
+            ServeError::VersionMismatch { expected, found, .. } => {
+                let found = found.map_or_else(String::new, |version| version.to_string());
+                failure.text("expected", expected).text("found", found)
+            }
+            ServeError::Manifest(ModelError::UnknownFeature { feature, .. }) => {
+                failure.text("feature", feature)
+            }
+            ServeError::FeatureIds { feature, ids, max_ids } => failure
+                .count("ids", ids as u64)
+                .count("max_ids", max_ids as u64)
+                .text("feature", feature),
+            ServeError::FeatureIdRange { feature, id, rows } => {
+                failure.count("id", id).count("rows", rows).text("feature", feature)
+            }
+            ServeError::ParametersRefused { announced, accepted, .. } => {
+                let accepted: Vec<_> = accepted.iter().map(|set| set.name()).collect();
+                failure.text("announced", announced).text("accepted", accepted.join(","))
+            }
+            ServeError::LayoutsDiffer { versions, .. } => {
+                let [left, right] =
+                    versions.map(|version| version.map_or_else(String::new, |v| v.to_string()));
+                failure.text("left", left).text("right", right)
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// An error that belongs to one part.
+fn own(mut error: Box<dyn std::error::Error + Send + Sync>) -> Failure {
+    macro_rules! known {
+        ($($kind:ty),*) => {$(
+            error = match error.downcast::<$kind>() {
+                Ok(known) => return (*known).into(),
+                Err(other) => other,
+            };
+        )*};
+    }
+    known!(
+        DlrmError,
+        HybridError,
+        HybridMachineError,
+        OnionError,
+        RoundError,
+        SharesError,
+        WireError
+    );
+    let is_config = error.is::<DeviceError>()
+        || error.is::<NoCollector>()
+        || error.is::<PeerError>()
+        || error.is::<ReloadError>()
+        || error.is::<TrainError>();
+    Failure::new(if is_config { "ConfigError" } else { "Error" }, error)
+}
+
+impl From<HybridError> for Failure {
+    fn from(error: HybridError) -> Self {
+        let class = match error {
+            HybridError::Precomputes { .. } => "PrecomputeError",
+            _ => "ConfigError",
+        };
+        Self::new(class, error)
+    }
+}
+
+/// What a server said no by, under the text that the client gave it.
+fn refused(refusal: &Refusal, text: &str) -> Failure {
+    let of = |class| Failure::new(class, text);
+    let class = match refusal {
+        Refusal::Busy { retry_after, .. } => {
+            return of("ServerBusy").number("retry_after", retry_after.as_secs_f64());
+        }
+        Refusal::ShardAbsent { shard, retry_after } => {
+            let failure = of("ShardAbsent").count("shard", *shard as u64);
+            return failure.number("retry_after", retry_after.as_secs_f64());
+        }
+        Refusal::Draining => "ServerUnavailable",
+        Refusal::VersionSkew { .. } => "VersionMismatch",
+        Refusal::UnknownModel { .. } | Refusal::UnknownTable { .. } => "UnknownModel",
+        Refusal::Backend => "ServerError",
+        _ => "ProtocolError",
+    };
+    if let Some(refusal) = refusal.of::<PairRefusal>() {
+        return pair(refusal, of);
+    }
+    if let Some(refusal) = refusal.of::<OnionRefusal>() {
+        return match *refusal {
+            OnionRefusal::TooManyQueries { queries, queries_max } => {
+                too_many(of("TooManyIds"), queries, queries_max)
+            }
+            OnionRefusal::BadQuery { .. } => of("KeyFormatError"),
+            _ => of(class),
+        };
+    }
+    if let Some(refusal) = refusal.of::<KeysRefusal>() {
+        return of(match refusal {
+            KeysRefusal::BadKeyId { .. } | KeysRefusal::BadKeys { .. } => "KeyFormatError",
+            KeysRefusal::UnknownKeys { .. } => "UnknownKeys",
+            KeysRefusal::KeysBudget { .. } => "ServerError",
+            _ => class,
+        });
+    }
+    if let Some(refusal) = refusal.of::<CkksRefusal>() {
+        return match refusal {
+            CkksRefusal::PlanSkew { expected, found } => {
+                of("PlanMismatch").text("expected", expected).text("found", found)
+            }
+            CkksRefusal::BadFeatures { .. } => of("KeyFormatError"),
+            _ => of(class),
+        };
+    }
+    if let Some(refusal) = refusal.of::<HybridRefusal>() {
+        return match refusal {
+            HybridRefusal::OtherPlan { expected, found } => {
+                of("PlanMismatch").text("expected", expected).text("found", found)
+            }
+            HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute => {
+                of("PrecomputeError")
+            }
+            HybridRefusal::PrecomputeBudget { .. } => of("ServerError"),
+            HybridRefusal::OtherGarbler { .. } => of("ConfigError"),
+            _ => of(class),
+        };
+    }
+    if let Some(refusal) = refusal.of::<SharesRefusal>() {
+        return match refusal {
+            SharesRefusal::OtherPlan { expected, found } => {
+                of("PlanMismatch").text("expected", expected).text("found", found)
+            }
+            SharesRefusal::NoPeer | SharesRefusal::PeerLost | SharesRefusal::GivenUp { .. } => {
+                of("ServerUnavailable")
+            }
+            SharesRefusal::PeerAbsent { .. } | SharesRefusal::PeerSilent { .. } => {
+                of("ServerTimeout")
+            }
+            SharesRefusal::NotThePeer { .. } | SharesRefusal::PeerMismatch { .. } => {
+                of("ConfigError")
+            }
+            _ => of(class),
+        };
+    }
+    if let Some(refusal) = refusal.of::<TrainRefusal>() {
+        return match refusal {
+            TrainRefusal::RoundOver { outcome, .. } => of("RoundOver").text("outcome", outcome),
+            TrainRefusal::BudgetSpent { rounds, .. } => of("BudgetSpent").count("rounds", *rounds),
+            TrainRefusal::BadSetting { .. } => of("ConfigError"),
+            TrainRefusal::OperatorOnly => of("OperatorOnly"),
+            TrainRefusal::Pending { .. } => of("RoundPending"),
+            TrainRefusal::Unwritable { .. } => of("ControllerError"),
+            _ => of("RoundError"),
+        };
+    }
+    if let Some(refusal) = refusal.of::<PushRefusal>() {
+        return match refusal {
+            PushRefusal::PushUnderWay { retry_after } => {
+                of("ServerBusy").number("retry_after", retry_after.as_secs_f64())
+            }
+            PushRefusal::PushToken => of("OperatorOnly"),
+            PushRefusal::PushLate { .. } => of("ServerTimeout"),
+            PushRefusal::PushUnwritable { .. } => of("ServerError"),
+            _ => of("PushRefused").text("reason", refusal.reason()),
+        };
+    }
+    of(class)
+}
+
+fn pair(refusal: &PairRefusal, of: impl Fn(&'static str) -> Failure) -> Failure {
+    match *refusal {
+        PairRefusal::TooManyKeys { keys, keys_max } => too_many(of("TooManyIds"), keys, keys_max),
+        PairRefusal::TooManyBags { bags, bags_max } => too_many(of("TooManyIds"), bags, bags_max),
+        PairRefusal::BadBag { .. }
+        | PairRefusal::BadKey { .. }
+        | PairRefusal::WrongDomain { .. } => of("KeyFormatError"),
+        PairRefusal::LayoutSkew { .. } => of("VersionMismatch"),
+        PairRefusal::NoLayout => of("NoLayout"),
+        PairRefusal::WrongSide { .. } => of("SwappedServers"),
+        _ => of("ProtocolError"),
+    }
+}
+
+fn too_many(failure: Failure, found: usize, most: usize) -> Failure {
+    failure.count("ids", found as u64).count("max_ids", most as u64)
+}
+
+/// Whether a connection failed over TLS. The transport hands on its reason as text only.
+fn is_tls_failure(url: &str, reason: &str) -> bool {
+    let about_tls = ["certificate", "corrupt message", "TLS", "tls", "handshake", "UnknownIssuer"];
+    url.starts_with("https:") && about_tls.iter().any(|word| reason.contains(word))
+}
