@@ -75,7 +75,7 @@ def serve(
             clear = table.rows(trace.ids)
             if not np.array_equal(rows[kept], clear[kept]):
                 raise Mismatch("a row came back that is not the table's")
-            load = _native.bench.load_bags(
+            load = _native.load_bags(
                 pair.left.url,
                 pair.right.url,
                 ca=pair.certificates.ca,

@@ -32,7 +32,7 @@ BATCHES = (1, 4)
 BOUND = 0.25
 
 has_multiplications = pytest.mark.skipif(
-    _native.bench.ring_kernel() != "avx512ifma",
+    _native.ring_kernel() != "avx512ifma",
     reason="the model counts AVX-512 IFMA's multiplications, which this processor does not have",
 )
 

@@ -21,13 +21,13 @@ def cores() -> int:
 @functools.cache
 def read_gb_per_s(bytes_: int, threads: int) -> float:
     """Measured read bandwidth over ``bytes_`` of memory, at most 1 GiB, by ``threads`` threads."""
-    return _native.bench.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads)
+    return _native.read_gb_per_s(min(bytes_, _STREAM_BYTES), threads)
 
 
 @functools.cache
 def instruction_ns() -> tuple[float | None, float | None]:
     """Measured (``vgf2p8affineqb``, ``vaesenc``) of 512 bits, in ns; None below AVX-512."""
-    return _native.bench.instruction_ns()
+    return _native.instruction_ns()
 
 
 def wheel_folders() -> list[Path]:

@@ -18,6 +18,7 @@ mod fl_client;
 mod fl_fdp;
 mod fl_recover;
 mod fl_session;
+mod geometry;
 mod gpu;
 mod hybrid;
 mod hybrid_client;
@@ -26,6 +27,7 @@ mod infer_errors;
 mod infer_project;
 mod infer_shares;
 mod layout;
+mod load;
 mod logs;
 mod machine;
 mod model;
@@ -50,8 +52,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[pymodule(gil_used = false)]
 mod _native {
-    #[pymodule_export]
-    use super::bench::oram::oram_shape;
     #[pymodule_export]
     use super::ckks_client::{CkksFacts, NativeCkksClient, PredictionFacts};
     #[pymodule_export]
@@ -78,6 +78,8 @@ mod _native {
     #[pymodule_export]
     use super::fl_session::{NativeSession, create_key, enroll, public_key};
     #[pymodule_export]
+    use super::geometry::{onion_geometry, oram_shape};
+    #[pymodule_export]
     use super::gpu::gpu_report;
     #[pymodule_export]
     use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
@@ -96,9 +98,14 @@ mod _native {
     #[pymodule_export]
     use super::layout::{NativeLayout, NativeProfile};
     #[pymodule_export]
+    use super::load::load_bags;
+    #[pymodule_export]
     use super::logs::log_to_stderr;
     #[pymodule_export]
-    use super::machine::{PlatformFacts, platforms, prg_names};
+    use super::machine::{
+        EngineFacts, PlatformFacts, check_engine, instruction_ns, platforms, prg_names,
+        read_gb_per_s, ring_kernel,
+    };
     #[pymodule_export]
     use super::model::{
         NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model,
@@ -154,8 +161,7 @@ mod _native {
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]
         use crate::bench::onion::{
-            NativeOnionBench, multiply_ns, ntt_seconds, onion_geometry, onion_operations,
-            onion_traffic, ring_kernel,
+            NativeOnionBench, multiply_ns, ntt_seconds, onion_operations, onion_traffic,
         };
         #[pymodule_export]
         use crate::bench::oram::{NativePathBench, page_seconds, union_seconds};
@@ -166,10 +172,7 @@ mod _native {
         #[pymodule_export]
         use crate::bench::shares::NativeSharesBench;
         #[pymodule_export]
-        use crate::bench::{
-            NativeBench, expand_seconds, instruction_ns, load_bags, load_open, load_server,
-            read_gb_per_s,
-        };
+        use crate::bench::{NativeBench, expand_seconds, load_open, load_server};
         #[pymodule_export]
         use crate::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
     }

@@ -65,7 +65,7 @@ def bench_bags(
             )
             note(f"loading them with {clients} clients for {warmup + seconds:g} s")
             with _cpu_seconds(left, right) as spent:
-                load = _native.bench.load_bags(
+                load = _native.load_bags(
                     left.url, right.url, ca=ca, clients=clients, warmup=warmup, seconds=seconds
                 )
     if load["errors"]:

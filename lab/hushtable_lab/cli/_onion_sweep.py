@@ -104,7 +104,7 @@ def counted(parameters: str) -> Iterator[dict[str, Any]]:
 def multiplications(parameters: str, mib: int, levels: int | None) -> dict[str, dict[str, float]]:
     """Integer multiplications of one query, by step and kind."""
     shape = (_rows(mib), _ROW_BYTES)
-    facts = _native.bench.onion_geometry(*shape, parameters=parameters, levels=levels)
+    facts = _native.onion_geometry(*shape, parameters=parameters, levels=levels)
     found = _native.bench.onion_operations(*shape, parameters=parameters, levels=levels)
     degree = facts["degree"]
     butterfly = degree / 2 * log2(degree) * (PRODUCT + REDUCTION)
@@ -404,9 +404,7 @@ def _rows(mib: int) -> int:
 
 
 def _facts(parameters: str, mib: int, levels: int | None) -> dict[str, Any]:
-    return _native.bench.onion_geometry(
-        _rows(mib), _ROW_BYTES, parameters=parameters, levels=levels
-    )
+    return _native.onion_geometry(_rows(mib), _ROW_BYTES, parameters=parameters, levels=levels)
 
 
 def _levels_of_d0(parameters: str, mib: int) -> int:

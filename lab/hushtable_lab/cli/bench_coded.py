@@ -49,7 +49,7 @@ def coded(
             None,
             None,
             1,
-            _native.bench.ring_kernel(),
+            _native.ring_kernel(),
             ratio=before["ms"] / linear["ms"],
             coded_ms=before["ms"],
             **{f"linear_{name}": value for name, value in linear.items() if name != "ms"},

@@ -69,7 +69,7 @@ def _record(model: str, runs: int, measured: dict[str, Any]) -> dict[str, Any]:
         floor.seconds,
         floor.seconds / seconds,
         1,
-        _native.bench.ring_kernel(),
+        _native.ring_kernel(),
         bound=floor.bound,
         **measured,
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

@@ -115,7 +115,7 @@ def shares(
     against = _encrypted(measured["seconds"]) if encrypted else {}
     floor = None
     if batch == 1 and table_bytes:
-        floor = 2 * table_bytes / (1e9 * _native.bench.read_gb_per_s(256 << 20, 2))
+        floor = 2 * table_bytes / (1e9 * _native.read_gb_per_s(256 << 20, 2))
     value = measured.pop("seconds")
     record = bench_record(
         "shares",

@@ -19,6 +19,7 @@ __all__ = [
     "Controller",
     "Costs",
     "DamageFacts",
+    "EngineFacts",
     "FeatureFacts",
     "FeatureRows",
     "HybridClient",
@@ -68,6 +69,7 @@ __all__ = [
     "build_model",
     "build_table",
     "certificate_validities",
+    "check_engine",
     "controller_backup",
     "controller_diagnose",
     "controller_recover",
@@ -85,12 +87,15 @@ __all__ = [
     "infer_plan",
     "infer_shareable",
     "infer_trace",
+    "instruction_ns",
     "known_backends",
+    "load_bags",
     "log_to_stderr",
     "make_certificates",
     "model_of_dense",
     "model_pin",
     "offered_scheme",
+    "onion_geometry",
     "options",
     "oram_shape",
     "paper_trace",
@@ -106,7 +111,9 @@ __all__ = [
     "project_trace",
     "public_key",
     "push_bundle",
+    "read_gb_per_s",
     "read_shards",
+    "ring_kernel",
     "schemes",
     "shard_heads",
     "shard_pieces",
@@ -191,6 +198,14 @@ class Costs:
     def retries(self) -> int: ...
     @property
     def version(self) -> str: ...
+
+class EngineFacts:
+    @property
+    def description(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def batch_keys_best(self) -> int: ...
 
 class FeatureFacts:
     @property
@@ -1062,6 +1077,9 @@ def schemes() -> list[SchemeFacts]: ...
 def known_backends() -> list[tuple[str, str, list[str]]]: ...
 def paper_trace(ciphertexts: int, is_relu: bool) -> str: ...
 def project_trace(trace: str, backend: str) -> str: ...
+def onion_geometry(
+    rows: int, row_bytes: int, *, parameters: str, levels: int | None
+) -> dict[str, Any]: ...
 def oram_shape(
     rows: int,
     row_bytes: int,
@@ -1089,6 +1107,19 @@ def verify_table(path: Path, *, progress: Callable[[int, int], None] | None) -> 
 def certificate_validities(pem: bytes, source: str) -> list[tuple[str, list[str], int, int]]: ...
 def make_certificates(names: list[str], side: str | None = None) -> IssuedPems: ...
 def exit_with_parent() -> None: ...
+def load_bags(
+    left: str,
+    right: str,
+    *,
+    ca: Path | None,
+    clients: int,
+    warmup: float,
+    seconds: float,
+) -> dict[str, Any]: ...
 def log_to_stderr(filter: str, json: bool) -> None: ...
 def platforms() -> PlatformFacts: ...
 def prg_names() -> list[str]: ...
+def check_engine() -> EngineFacts: ...
+def read_gb_per_s(bytes: int, threads: int) -> float: ...
+def instruction_ns() -> tuple[float | None, float | None]: ...
+def ring_kernel() -> str: ...

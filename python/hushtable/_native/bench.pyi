@@ -25,18 +25,13 @@ __all__ = [
     "gpu_probe",
     "hybrid_network",
     "infer_seconds",
-    "instruction_ns",
-    "load_bags",
     "load_open",
     "load_server",
     "multiply_ns",
     "ntt_seconds",
-    "onion_geometry",
     "onion_operations",
     "onion_traffic",
     "page_seconds",
-    "read_gb_per_s",
-    "ring_kernel",
     "stub_shards",
     "union_seconds",
     "unit_seconds",
@@ -148,16 +143,6 @@ def expand_seconds(
     rows: int, *, group: str, prg: str, isa: str | None, seconds: float
 ) -> list[float]: ...
 def gpu_probe(device: int, folders: list[str]) -> tuple[float, float, float]: ...
-def instruction_ns() -> tuple[float | None, float | None]: ...
-def load_bags(
-    left: str,
-    right: str,
-    *,
-    ca: Path | None,
-    clients: int,
-    warmup: float,
-    seconds: float,
-) -> dict[str, Any]: ...
 def load_open(
     url: str,
     *,
@@ -184,9 +169,6 @@ def coded_lookup(dim: int, *, base: int, digits: int, runs: int) -> str: ...
 def ntt_seconds(
     degree: int, bits: int, *, is_inverse: bool, seconds: float
 ) -> tuple[list[float], str]: ...
-def onion_geometry(
-    rows: int, row_bytes: int, *, parameters: str, levels: int | None
-) -> dict[str, Any]: ...
 def onion_operations(
     rows: int, row_bytes: int, *, parameters: str, levels: int | None
 ) -> dict[str, Any]: ...
@@ -202,8 +184,6 @@ def onion_traffic(
     scratchpad_bytes: int,
 ) -> dict[str, Any]: ...
 def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
-def read_gb_per_s(bytes: int, threads: int) -> float: ...
-def ring_kernel() -> str: ...
 def union_seconds(ids: _RowIds, *, is_scan: bool) -> tuple[float, int]: ...
 def unit_seconds(operation: str, *, parameters: str, bytes: int, seconds: float) -> list[float]: ...
 def infer_seconds(*, threshold: int | None, runs: int) -> str: ...

@@ -115,7 +115,7 @@ def _examine() -> dict[str, Any]:
     tiers = _native.platforms()
     note("measuring memory bandwidth and instructions")
     affine_ns, aes_round_ns = instruction_ns()
-    engine = _native.bench.Bench(1 << 12, 64, threads=0, isa=None)
+    engine = _native.check_engine()
     model, flags = _processor()
     total, free = memory_bytes()
     return {
@@ -144,7 +144,7 @@ def _examine() -> dict[str, Any]:
             "threads": engine.threads,
             "batch_keys": engine.batch_keys_best,
             "prg": "aes128",
-            "ring_kernel": _native.bench.ring_kernel(),
+            "ring_kernel": _native.ring_kernel(),
         },
         "gpu": gpu_report(),
     }

@@ -193,7 +193,7 @@ def _measure_messages(
             while True:
                 warmup = seconds / 4
                 before = _process_seconds(right.process.pid)
-                load = _native.bench.load_bags(
+                load = _native.load_bags(
                     left.url, right.url, ca=tls.ca, clients=_CLIENTS, warmup=warmup, seconds=seconds
                 )
                 spent = _process_seconds(right.process.pid) - before

@@ -12,8 +12,9 @@ use hushtable_rlwe::ckks::{
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::bench::{Random, repeat};
+use crate::bench::repeat;
 use crate::errors::Failure;
+use crate::machine::Random;
 
 /// One operation on ciphertexts of random numbers, to be timed on one thread.
 #[pyclass(frozen, module = "hushtable._native.bench", name = "CkksBench")]

@@ -17,16 +17,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hushtable_pir::dpf::{Domain, Group, KeyPair, expand_leaves};
-use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape, floor};
+use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape};
 use hushtable_prg::{Platform, Prg, PrgKind};
 use hushtable_serve::EndpointSpec;
-use hushtable_serve::load::{
-    Arrivals, BagLoadSpec, LoadReport, LoadSpec, OnionLoadSpec, OpenReport,
-};
+use hushtable_serve::load::{Arrivals, LoadSpec, OnionLoadSpec, OpenReport};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::Failure;
+use crate::load::report_fields;
+use crate::machine::{check_answers, random_rows};
 use crate::prepare::parameter_set;
 
 /// An engine over random rows, to be timed.
@@ -90,43 +90,9 @@ impl NativeBench {
             let text = format!("batch is {batch}, but must be 1 to {BATCH_MAX}");
             return Err(Failure::config(text).into());
         }
-        let (keys, mut answers) = py.detach(|| self.check(batch, prg))?;
+        let (keys, mut answers) =
+            py.detach(|| check_answers(&self.engine, &self.rows, batch, prg))?;
         repeat(py, seconds, || Ok(self.engine.answer(&keys, &mut answers)?))
-    }
-}
-
-impl NativeBench {
-    /// Makes keys for random rows; returns the left ones once they have been seen to work.
-    fn check(
-        &self,
-        batch: usize,
-        prg: PrgKind,
-    ) -> Result<(Vec<hushtable_pir::dpf::Key>, Vec<u8>), Failure> {
-        let shape = self.engine.shape();
-        let (domain, row_bytes) = (Domain::new(shape.rows(), Group::Bits)?, shape.row_bytes());
-        let generator = Prg::new(prg, self.engine.platform());
-        let mut random = Random(batch as u64);
-        let ids: Vec<u64> = (0..batch).map(|_| random.next() % shape.rows()).collect();
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        for &id in &ids {
-            let pair = KeyPair::generate(generator, domain, id)?;
-            left.push(pair.left);
-            right.push(pair.right);
-        }
-        let mut answers = vec![0; batch * row_bytes];
-        let mut others = vec![0; batch * row_bytes];
-        self.engine.answer(&left, &mut answers)?;
-        self.engine.answer(&right, &mut others)?;
-        for (share, other) in others.iter_mut().zip(&answers) {
-            *share ^= other;
-        }
-        for (&id, row) in ids.iter().zip(others.chunks_exact(row_bytes)) {
-            if row != &self.rows[id as usize * row_bytes..][..row_bytes] {
-                let text = format!("row {id} came back wrong: do not trust this machine's kernel");
-                return Err(Failure::new("Error", text));
-            }
-        }
-        Ok((left, answers))
     }
 }
 
@@ -155,18 +121,6 @@ pub(crate) fn expand_seconds(
     })
 }
 
-/// GB/s that `threads` threads read from `bytes` of memory.
-#[pyfunction]
-pub(crate) fn read_gb_per_s(py: Python<'_>, bytes: usize, threads: usize) -> f64 {
-    py.detach(|| floor::read_gb_per_s(bytes, threads))
-}
-
-/// Nanoseconds of one 512-bit `vgf2p8affineqb` and of one 512-bit `vaesenc`, or None.
-#[pyfunction]
-pub(crate) fn instruction_ns(py: Python<'_>) -> (Option<f64>, Option<f64>) {
-    py.detach(|| (floor::affine_ns(), floor::aes_round_ns()))
-}
-
 /// Loads a server from this thread; see `hushtable_serve::load::LoadReport` for the fields.
 #[pyfunction]
 #[pyo3(signature = (url, *, partner, ca, clients, keys_per_request, warmup, seconds))]
@@ -190,30 +144,6 @@ pub(crate) fn load_server<'py>(
         warmup: Duration::try_from_secs_f64(warmup).map_err(Failure::config)?,
         duration: Duration::try_from_secs_f64(seconds).map_err(Failure::config)?,
         ..LoadSpec::new(endpoint(url))
-    };
-    let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
-    report_fields(py, &report)
-}
-
-/// Loads both servers with whole inferences from this thread; fields as of `load_server`.
-#[pyfunction]
-#[pyo3(signature = (left, right, *, ca, clients, warmup, seconds))]
-pub(crate) fn load_bags<'py>(
-    py: Python<'py>,
-    left: String,
-    right: String,
-    ca: Option<PathBuf>,
-    clients: usize,
-    warmup: f64,
-    seconds: f64,
-) -> PyResult<Bound<'py, PyDict>> {
-    let ca_pem = ca.map(std::fs::read).transpose()?;
-    let endpoint = |url| EndpointSpec::new(url, ca_pem.clone());
-    let spec = BagLoadSpec {
-        clients,
-        warmup: Duration::try_from_secs_f64(warmup).map_err(Failure::config)?,
-        duration: Duration::try_from_secs_f64(seconds).map_err(Failure::config)?,
-        ..BagLoadSpec::new(endpoint(left), endpoint(right))
     };
     let report = py.detach(|| spec.run_blocking()).map_err(Failure::from)?;
     report_fields(py, &report)
@@ -298,21 +228,6 @@ fn open_fields<'py>(py: Python<'py>, report: &OpenReport) -> PyResult<Bound<'py,
     Ok(fields)
 }
 
-fn report_fields<'py>(py: Python<'py>, report: &LoadReport) -> PyResult<Bound<'py, PyDict>> {
-    let fields = PyDict::new(py);
-    fields.set_item("queries_per_s", report.queries_per_s)?;
-    fields.set_item("p50_ms", report.p50_ms)?;
-    fields.set_item("p99_ms", report.p99_ms)?;
-    fields.set_item("max_ms", report.max_ms)?;
-    fields.set_item("requests", report.requests)?;
-    fields.set_item("errors", report.errors)?;
-    fields.set_item("rejected", report.rejected)?;
-    fields.set_item("answer_ms_mean", report.answer_ms_mean)?;
-    fields.set_item("window_ms", report.window_ms)?;
-    fields.set_item("elapsed_s", report.elapsed_s)?;
-    Ok(fields)
-}
-
 /// Times `run` until `seconds` have passed, three times at least; the first, cold, is not counted.
 pub(crate) fn repeat(
     py: Python<'_>,
@@ -347,33 +262,6 @@ fn platform(isa: Option<&str>) -> Result<Platform, Failure> {
 
 pub(crate) fn parse_prg(name: &str) -> Result<PrgKind, Failure> {
     name.parse().map_err(Failure::config)
-}
-
-pub(crate) fn random_rows(shape: TableShape) -> Result<Vec<u8>, Failure> {
-    let bytes = shape.table_bytes();
-    let size = usize::try_from(bytes).map_err(|_| hushtable_pir::Error::Memory { bytes })?;
-    let mut rows: Vec<u8> = Vec::new();
-    rows.try_reserve_exact(size).map_err(|_| hushtable_pir::Error::Memory { bytes })?;
-    rows.resize(size, 0);
-    let mut random = Random(1);
-    for word in rows.chunks_mut(8) {
-        let bytes = random.next().to_le_bytes();
-        word.copy_from_slice(&bytes[..word.len()]);
-    }
-    Ok(rows)
-}
-
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): content for timing, nothing secret.
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
 }
 
 const BATCH_MAX: usize = 1 << 16;

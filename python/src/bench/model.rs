@@ -9,8 +9,9 @@ use hushtable_prg::{Platform, Prg};
 use hushtable_table::Version;
 use pyo3::prelude::*;
 
-use super::{BATCH_MAX, Random, parse_prg, random_rows, repeat};
+use super::{BATCH_MAX, parse_prg, repeat};
 use crate::errors::Failure;
+use crate::machine::{Random, random_rows};
 
 /// Both servers of a model over random rows, one key an inference for each table, to be timed.
 #[pyclass(frozen, module = "hushtable._native.bench", name = "ModelBench")]

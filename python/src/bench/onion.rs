@@ -16,6 +16,7 @@ use pyo3::types::PyDict;
 
 use crate::bench::repeat;
 use crate::errors::Failure;
+use crate::geometry::{geometry_facts, onion_shape};
 use crate::prepare::{check_threads, parameter_set};
 
 /// Seconds of one pass: in all, ExpandQuery, RowSel, ColTor.
@@ -194,7 +195,7 @@ pub(crate) fn onion_operations<'py>(
     parameters: &str,
     levels: Option<u32>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let geometry = geometry(rows, row_bytes, parameters, levels)?;
+    let geometry = onion_shape(rows, row_bytes, parameters, levels)?;
     let found = operations::of_query(&geometry);
     let by_step = PyDict::new(py);
     for (name, step) in [("expand", found.expand), ("tournament", found.tournament)] {
@@ -231,7 +232,7 @@ pub(crate) fn onion_traffic<'py>(
     residue_bits: u64,
     scratchpad_bytes: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let geometry = geometry(rows, row_bytes, parameters, levels)?;
+    let geometry = onion_shape(rows, row_bytes, parameters, levels)?;
     let (schedule, params) = (parse_schedule(schedule)?, geometry.params());
     let overlapped = |sizes: traffic::Sizes| if overlap { sizes.overlapped() } else { sizes };
     let expansion =
@@ -259,20 +260,6 @@ pub(crate) fn onion_traffic<'py>(
     Ok(by_step)
 }
 
-fn geometry(
-    rows: u64,
-    row_bytes: usize,
-    parameters: &str,
-    levels: Option<u32>,
-) -> Result<Geometry, Failure> {
-    let set = parameter_set(parameters)?;
-    let shape = TableShape::new(rows, row_bytes)?;
-    Ok(match levels {
-        None => Geometry::new(set, shape)?,
-        Some(levels) => Geometry::with_levels(set, shape, levels)?,
-    })
-}
-
 /// Seconds of a pass that has just ended.
 fn pass(started: Instant, stages: Stages) -> Pass {
     let all = [started.elapsed(), stages.expand, stages.row_select, stages.tournament];
@@ -290,47 +277,6 @@ fn copy_rows(
         }
         Ok(())
     }
-}
-
-/// What a table would become, in numbers, without preparing it: those of `OnionBench.facts` that no
-/// measurement is in, and the sizes of its steps.
-#[pyfunction]
-#[pyo3(signature = (rows, row_bytes, *, parameters, levels))]
-pub(crate) fn onion_geometry<'py>(
-    py: Python<'py>,
-    rows: u64,
-    row_bytes: usize,
-    parameters: &str,
-    levels: Option<u32>,
-) -> PyResult<Bound<'py, PyDict>> {
-    geometry_facts(py, &geometry(rows, row_bytes, parameters, levels)?)
-}
-
-fn geometry_facts<'py>(py: Python<'py>, geometry: &Geometry) -> PyResult<Bound<'py, PyDict>> {
-    let (params, prediction) = (geometry.params(), geometry.prediction());
-    let ring = params.answer_ring();
-    let columns = geometry.columns().next_multiple_of(4) * geometry.chunks() as u64;
-    let vectors = (ring.limbs() * ring.degree() / 8 * geometry.rows()) as u64 * columns;
-    let facts = PyDict::new(py);
-    facts.set_item("levels", geometry.levels())?;
-    facts.set_item("matrix_rows", geometry.rows())?;
-    facts.set_item("matrix_columns", geometry.columns())?;
-    facts.set_item("games", geometry.games())?;
-    facts.set_item("chunks", geometry.chunks())?;
-    facts.set_item("vectors", vectors)?;
-    facts.set_item("resident_bytes", geometry.prepared_bytes())?;
-    facts.set_item("degree", ring.degree())?;
-    facts.set_item("modulus_bits", ring.modulus(0).bits())?;
-    facts.set_item("limbs", params.ring().limbs())?;
-    facts.set_item("answer_limbs", ring.limbs())?;
-    facts.set_item("key_switch_digits", params.key_switch().digits())?;
-    facts.set_item("selector_digits", params.selector().digits())?;
-    facts.set_item("key_bytes", geometry.key_bytes())?;
-    facts.set_item("query_bytes", geometry.query_bytes())?;
-    facts.set_item("response_bytes", geometry.response_bytes())?;
-    facts.set_item("noise_budget_bits", prediction.budget_bits())?;
-    facts.set_item("failure_log2", prediction.failure_log2())?;
-    Ok(facts)
 }
 
 /// Seconds that each of several transforms of one polynomial took, on one thread, and the kernel.
@@ -381,12 +327,6 @@ pub(crate) fn ntt_seconds(
 #[pyfunction]
 pub(crate) fn multiply_ns(py: Python<'_>) -> Option<f64> {
     py.detach(floor::multiply_ns)
-}
-
-/// The instructions that transforms and key switches use on this machine.
-#[pyfunction]
-pub(crate) fn ring_kernel() -> &'static str {
-    Kernel::new(Platform::detect()).isa()
 }
 
 fn timed<T>(call: impl FnOnce() -> T) -> (T, f64) {

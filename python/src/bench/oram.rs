@@ -6,12 +6,9 @@ use std::time::Instant;
 
 use hushtable_oram::disk::{FileSpec, FileStore, Pages, Run, Store};
 use hushtable_oram::fdp::FdpSpec;
-use hushtable_oram::geometry::{Geometry, GeometrySpec, Storage};
 use hushtable_oram::path::PathShape;
 use hushtable_oram::path::rounds::PathRounds;
-use hushtable_oram::round::rows_at_once;
 use hushtable_oram::seal::Key;
-use hushtable_oram::tree::TreePlace;
 use hushtable_oram::union::{Union, scan};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -20,28 +17,6 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::errors::Failure;
-
-/// Of the tree of `rows` rows of `row_bytes` bytes in buckets of `bucket_bytes`: Z, A, levels and the
-/// root's children; with `cached_levels` in memory and rounds of up to `requests` rows the first level
-/// on disk and the bytes of the file. `is_paired` for a tree of before there were rings.
-#[pyfunction]
-#[pyo3(signature = (rows, row_bytes, *, bucket_bytes, cached_levels, requests, is_paired))]
-pub(crate) fn oram_shape(
-    rows: u64,
-    row_bytes: usize,
-    bucket_bytes: usize,
-    cached_levels: u32,
-    requests: usize,
-    is_paired: bool,
-) -> PyResult<(usize, usize, u32, u32, u32, u64)> {
-    let storage = if is_paired { Storage::Pairs } else { Storage::Rings };
-    let spec = GeometrySpec { bucket_bytes, storage, ..GeometrySpec::on_disk(rows, row_bytes) };
-    let tree = Geometry::new(&spec).map_err(|error| Failure::new("ConfigError", error))?;
-    let place = TreePlace::new(&tree, cached_levels, rows_at_once(rows, requests));
-    let shape = (tree.slots(), tree.period(), tree.levels(), tree.shape().fan());
-    let (boundary, file_bytes) = (tree.boundary(cached_levels), place.pages() * 4096);
-    Ok((shape.0, shape.1, shape.2, shape.3, boundary, file_bytes))
-}
 
 /// Seconds that the union of `ids` took, in one piece by sorting or in chunks by scanning, and how
 /// many distinct rows it found (in all chunks together).

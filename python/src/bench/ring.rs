@@ -7,8 +7,9 @@ use hushtable_rlwe::Ciphertext;
 use hushtable_rlwe::bfv::response;
 use pyo3::prelude::*;
 
-use crate::bench::{Random, repeat};
+use crate::bench::repeat;
 use crate::errors::Failure;
+use crate::machine::Random;
 use crate::prepare::parameter_set;
 
 /// Seconds that each of several operations took under a parameter set, on one thread.

@@ -15,8 +15,9 @@ use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, Platform, Prg, PrgKind, TableShape};
 
 use super::{DeviceFacts, How, Report, Times, no_gpu};
-use crate::bench::{Random, parse_prg, random_rows};
+use crate::bench::parse_prg;
 use crate::errors::Failure;
+use crate::machine::{Random, random_rows};
 pub(crate) use bins::BinsBench;
 
 /// An engine over random rows.

@@ -61,7 +61,7 @@ def measure(
     for size in _READ_BYTES:
         if size > max(read_bytes_max, _READ_BYTES[1]):
             break
-        one, every = (_native.bench.read_gb_per_s(size, threads) for threads in (1, cores()))
+        one, every = (_native.read_gb_per_s(size, threads) for threads in (1, cores()))
         gathers = _native.bench.unit_seconds(
             "gather", parameters=parameters, bytes=size, seconds=seconds
         )

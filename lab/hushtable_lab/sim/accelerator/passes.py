@@ -85,7 +85,7 @@ class Table:
         return Table.of_facts(
             rows * row_bytes,
             parameters,
-            _native.bench.onion_geometry(rows, row_bytes, parameters=parameters, levels=None),
+            _native.onion_geometry(rows, row_bytes, parameters=parameters, levels=None),
         )
 
     @staticmethod

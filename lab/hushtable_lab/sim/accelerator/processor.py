@@ -275,7 +275,7 @@ def machine(processor: Processor | None = None) -> Machine:
     from hushtable import _native
 
     found = processor if processor is not None else processor_named("this")
-    facts = _native.bench.onion_geometry(1024, 256, parameters=found.parameters, levels=None)
+    facts = _native.onion_geometry(1024, 256, parameters=found.parameters, levels=None)
     degree, limbs, digits = (facts[k] for k in ("degree", "limbs", "key_switch_digits"))
     cycle_us = 0.1
 

@@ -77,7 +77,7 @@ def measure(
             stalls = stalls_of(engine.answer_seconds(keys[-1], prg="aes128", seconds=10 * seconds))
         if progress is not None:
             progress(done, len(runs))
-    reading = _native.bench.read_gb_per_s(_TABLE_BYTES_MAX, cores())
+    reading = _native.read_gb_per_s(_TABLE_BYTES_MAX, cores())
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
     isa = _native.platforms().chosen
     return Profile(
