@@ -154,6 +154,8 @@ mod _native {
         #[pymodule_export]
         use crate::bench::garble::garble_rates;
         #[pymodule_export]
+        use crate::bench::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
+        #[pymodule_export]
         use crate::bench::hybrid::{HybridBench, hybrid_network};
         #[pymodule_export]
         use crate::bench::infer::infer_seconds;
@@ -173,7 +175,5 @@ mod _native {
         use crate::bench::shares::NativeSharesBench;
         #[pymodule_export]
         use crate::bench::{NativeBench, expand_seconds, load_open, load_server};
-        #[pymodule_export]
-        use crate::gpu::{NativeGpuBench, NativeGpuBinsBench, gpu_probe};
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod ckks;
 pub(crate) mod coded;
 pub(crate) mod garble;
+pub(crate) mod gpu;
 pub(crate) mod hybrid;
 pub(crate) mod infer;
 pub(crate) mod model;

@@ -9,10 +9,12 @@ use hushtable_pir::dpf::Side;
 use hushtable_pir::layout::{Layout, Plan};
 use hushtable_pir::{EngineSpec, PrgKind};
 
-use super::{BATCH_MAX, REPEATS_MIN, device_facts, failed, wrong};
+use super::{BATCH_MAX, REPEATS_MIN, failed, wrong};
+use crate::bench::gpu::{BinsWork, Times, no_gpu};
 use crate::bench::parse_prg;
 use crate::errors::Failure;
-use crate::gpu::{BinsWork, DeviceFacts, Times, no_gpu};
+use crate::gpu::DeviceFacts;
+use crate::gpu::engine::device_facts;
 use crate::layout::made_up_row;
 
 /// The bins of a layout over made-up rows.
