@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use hushtable_infer::dlrm::Dlrm;
-use hushtable_infer::shares::bench::Model;
+use hushtable_infer::shares::price::Model;
 use hushtable_infer::shares::{Half, Progress, Server};
 use libfuzzer_sys::fuzz_target;
 

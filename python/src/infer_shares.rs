@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hushtable_infer::dlrm::weights::are_whole;
 use hushtable_infer::dlrm::{self, Dlrm, DlrmSpec, Weights};
-use hushtable_infer::shares::bench::{self, Measured, measure_dealing};
+use hushtable_infer::shares::price::{self, Measured, measure_dealing};
 use hushtable_infer::shares::{SCHEME, SharesPlan, joint, reference};
 use hushtable_table::model::{CompiledPlan, Model};
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
@@ -26,8 +26,8 @@ pub(crate) fn shares_plan(
 ) -> PyResult<String> {
     let planned = py.detach(|| {
         let dlrm = Dlrm::parse(&description)?;
-        let model = bench::Model::sketched(&dlrm, fraction_bits, value_bits)?;
-        let measured = bench::measure(&model, runs)?;
+        let model = price::Model::sketched(&dlrm, fraction_bits, value_bits)?;
+        let measured = price::measure(&model, runs)?;
         let error = Some(measured.error);
         describe(&model, &measured, value_bits, error, None)
     });
@@ -94,8 +94,8 @@ pub(crate) fn shares_compile(
         let network = plan.network(&weights)?;
         let error = reference::largest_error(&network, &dlrm, &weights, each())?;
         let written = model.write_plan(&name, SCHEME, &plan.to_json())?;
-        let model = bench::Model::of(dlrm, weights, network);
-        let measured = bench::measure(&model, runs)?;
+        let model = price::Model::of(dlrm, weights, network);
+        let measured = price::measure(&model, runs)?;
         describe(&model, &measured, value_bits, Some(error), Some(&written))
     });
     Ok(compiled?)
@@ -116,8 +116,8 @@ pub(crate) fn shares_describe(
         let dlrm = plan.dlrm()?;
         let weights = Weights::from_bundle(&dlrm, &model)?;
         let network = plan.network(&weights)?;
-        let model = bench::Model::of(dlrm, weights, network);
-        let measured = bench::measure(&model, runs)?;
+        let model = price::Model::of(dlrm, weights, network);
+        let measured = price::measure(&model, runs)?;
         // Made-up features need not stay within the plan's ranges: of its error they say nothing.
         describe(&model, &measured, plan.value_bits, None, Some(&found))
     });
@@ -153,7 +153,7 @@ fn read_plan(model: &Model, name: &str) -> Result<(CompiledPlan, SharesPlan), Fa
 }
 
 fn describe(
-    model: &bench::Model,
+    model: &price::Model,
     measured: &Measured,
     value_bits: u32,
     error: Option<f64>,

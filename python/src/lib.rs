@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bench")]
 mod bench;
 mod ckks_client;
 mod client;
@@ -144,7 +145,8 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
-    /// Measurements, which nothing of the product calls.
+    /// Measurements, which nothing of the product calls and nothing that is shipped has.
+    #[cfg(feature = "bench")]
     #[pymodule]
     mod bench {
         #[pymodule_export]

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod compare;
 pub mod garble;

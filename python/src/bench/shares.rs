@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use hushtable_infer::dlrm::digits::CRITEO_ROWS;
 use hushtable_infer::dlrm::reference::forward;
-use hushtable_infer::shares::bench::{Model, criteo, described, features, measure};
+use hushtable_infer::shares::bench::{criteo, described};
+use hushtable_infer::shares::price::{Model, features, measure};
 use numpy::{PyArray1, PyArray2};
 use pyo3::prelude::*;
 

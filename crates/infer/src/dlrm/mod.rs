@@ -4,6 +4,7 @@
 //! in slots and planned ([`planner`], [`mod@plan`]), compiled for an evaluator ([`compile`]) and computed on
 //! ciphertexts. [`Client`] and [`Engine`] turn bytes into bytes; nothing here has sockets.
 
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod chain;
 mod client;

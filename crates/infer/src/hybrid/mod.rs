@@ -7,6 +7,7 @@
 //! all but the weights.
 
 pub mod architectures;
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod check;
 mod clock;

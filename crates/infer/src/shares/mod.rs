@@ -21,6 +21,7 @@
 //!
 //! Halves are machines over bytes, and so is a whole client ([`session`]); nothing here has sockets.
 
+#[cfg(feature = "bench")]
 pub mod bench;
 mod calibrate;
 pub mod client;
@@ -36,6 +37,7 @@ mod linear;
 mod network;
 mod outline;
 mod plan;
+pub mod price;
 pub mod products;
 mod random;
 pub mod reference;
@@ -78,5 +80,8 @@ impl std::fmt::Display for DealtBy {
     }
 }
 
+#[cfg(test)]
+#[path = "../../tests/it/shares_models.rs"]
+mod models;
 #[cfg(test)]
 mod tests;

@@ -214,7 +214,8 @@ mod tests {
     use super::*;
     use crate::dlrm::reference::forward;
     use crate::dlrm::spec::Interaction;
-    use crate::shares::bench::{Model, described, features};
+    use crate::shares::models::described;
+    use crate::shares::price::{Model, features};
     use crate::shares::reference;
 
     fn spec(interaction: Interaction) -> DlrmSpec {

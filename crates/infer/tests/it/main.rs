@@ -14,4 +14,5 @@ mod linear_vectors;
 mod models;
 mod refusals;
 mod shares_lookups;
+mod shares_models;
 mod shares_session;

@@ -73,7 +73,8 @@
 //! tweak, and only meets gates that have it, so that it takes 2^127 over the Δs that share a tweak, 2^107 here,
 //! and all of 2^127 if each Δ's instances are numbered from a random place on. A hash of one AES block,
 //! π(σ(x ⊕ t)) ⊕ σ(x ⊕ t), would lose this: every guess would be tried against all q at once (Guo, Katz, Wang,
-//! Weng and Yu, CRYPTO 2020, show the attack). It is there for [`bench`](crate::bench) alone.
+//! Weng and Yu, CRYPTO 2020, show the attack). It is there to be compared
+//! with, behind the feature `bench`.
 //!
 //! # Constant time
 //!
@@ -82,10 +83,12 @@
 
 mod activation;
 mod circuit;
+#[cfg(any(test, feature = "bench"))]
 mod delphi;
 
 pub use activation::{Activation, ActivationSpec, Error, WINDOW_MAX};
 pub use circuit::{Builder, Circuit, Wire};
+#[cfg(any(test, feature = "bench"))]
 pub use delphi::Delphi;
 
 pub(crate) use circuit::{Inputs, ONE_SLOT, Op, Slot};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hushtable_client::simulation::{Faults, Network, Serve, bell, random_faults};
 use hushtable_client::{CallFault, Error, Machine, Outcome, Place};
 use hushtable_infer::dlrm::reference::forward;
-use hushtable_infer::shares::bench::features;
+use hushtable_infer::shares::price::features;
 use hushtable_infer::shares::session::{
     Announced, Answered, Call, Failure, InfoDefect, Predictor, Reply, SessionSpec, SharedInference,
 };

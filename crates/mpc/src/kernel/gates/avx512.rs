@@ -151,6 +151,7 @@ pub(super) fn select(delta: Block, zeros: &[Block], choices: &[u16], out: &mut [
     unsafe { lockstep::select::<Avx512>(delta, zeros, choices, out) }
 }
 
+#[cfg(any(test, feature = "bench"))]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,vaes")]
 pub(super) fn churn(block: Block, blocks: u64) -> Block {
     // SAFETY: this function has the features.

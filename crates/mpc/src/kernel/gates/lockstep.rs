@@ -707,6 +707,7 @@ fn word(masks: &[u64; LANES]) -> u16 {
 ///
 /// # Safety
 /// As the machine's.
+#[cfg(any(test, feature = "bench"))]
 #[inline(always)]
 pub(super) unsafe fn churn<M: Machine>(block: Block, blocks: u64) -> Block {
     // SAFETY: the caller has the machine's features; `out` has room for a register.

@@ -46,6 +46,7 @@ pub(crate) enum Hash {
     /// π(π(x) ⊕ tweak) ⊕ π(x): what all circuits use.
     Tmmo,
     /// π(σ(x ⊕ tweak)) ⊕ σ(x ⊕ tweak): half the work and a weaker bound, to be compared.
+    #[cfg(any(test, feature = "bench"))]
     Mmo,
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn garble(
         (Tier::Avx512, Hash::Tmmo) => unsafe {
             avx512::garble::<true>(inputs, delta, tables, masks);
         },
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", any(test, feature = "bench")))]
         // SAFETY: as above.
         (Tier::Avx512, Hash::Mmo) => unsafe {
             avx512::garble::<false>(inputs, delta, tables, masks);
@@ -116,13 +117,17 @@ pub(crate) fn garble(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx2 and aes.
         (Tier::Avx2, Hash::Tmmo) => unsafe { avx2::garble::<true>(inputs, delta, tables, masks) },
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", any(test, feature = "bench")))]
         // SAFETY: as above.
         (Tier::Avx2, Hash::Mmo) => unsafe { avx2::garble::<false>(inputs, delta, tables, masks) },
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
         // SAFETY: this tier is only made where detection found neon and aes.
         (Tier::Neon, Hash::Tmmo) => unsafe { neon::garble::<true>(inputs, delta, tables, masks) },
-        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        #[cfg(all(
+            target_arch = "aarch64",
+            target_endian = "little",
+            any(test, feature = "bench")
+        ))]
         // SAFETY: as above.
         (Tier::Neon, Hash::Mmo) => unsafe { neon::garble::<false>(inputs, delta, tables, masks) },
         _ => portable::garble(portable::function(hash), inputs, delta, tables, masks),
@@ -140,19 +145,23 @@ pub(crate) fn evaluate(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
         (Tier::Avx512, Hash::Tmmo) => unsafe { avx512::evaluate::<true>(inputs, tables, out) },
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", any(test, feature = "bench")))]
         // SAFETY: as above.
         (Tier::Avx512, Hash::Mmo) => unsafe { avx512::evaluate::<false>(inputs, tables, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx2 and aes.
         (Tier::Avx2, Hash::Tmmo) => unsafe { avx2::evaluate::<true>(inputs, tables, out) },
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", any(test, feature = "bench")))]
         // SAFETY: as above.
         (Tier::Avx2, Hash::Mmo) => unsafe { avx2::evaluate::<false>(inputs, tables, out) },
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
         // SAFETY: this tier is only made where detection found neon and aes.
         (Tier::Neon, Hash::Tmmo) => unsafe { neon::evaluate::<true>(inputs, tables, out) },
-        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        #[cfg(all(
+            target_arch = "aarch64",
+            target_endian = "little",
+            any(test, feature = "bench")
+        ))]
         // SAFETY: as above.
         (Tier::Neon, Hash::Mmo) => unsafe { neon::evaluate::<false>(inputs, tables, out) },
         _ => portable::evaluate(portable::function(hash), inputs, tables, out),
@@ -182,6 +191,7 @@ pub(crate) fn select(
 
 /// Permutes `blocks` blocks or a few more, and gives a block that depends on all of them: what AES
 /// alone takes.
+#[cfg(any(test, feature = "bench"))]
 pub(crate) fn churn(platform: Platform, block: Block, blocks: u64) -> Block {
     match platform.tier() {
         #[cfg(target_arch = "x86_64")]

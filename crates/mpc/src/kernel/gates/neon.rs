@@ -132,6 +132,7 @@ pub(super) fn select(delta: Block, zeros: &[Block], choices: &[u16], out: &mut [
     unsafe { lockstep::select::<Neon>(delta, zeros, choices, out) }
 }
 
+#[cfg(any(test, feature = "bench"))]
 #[target_feature(enable = "neon,aes")]
 pub(super) fn churn(block: Block, blocks: u64) -> Block {
     // SAFETY: this function has the features.

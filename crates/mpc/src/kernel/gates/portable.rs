@@ -30,6 +30,7 @@ static PERMUTATION: LazyLock<Aes128> = LazyLock::new(|| Aes128::new(&KEY.into())
 pub(super) fn function(hash: Hash) -> HashFunction {
     match hash {
         Hash::Tmmo => tmmo,
+        #[cfg(any(test, feature = "bench"))]
         Hash::Mmo => mmo,
     }
 }
@@ -46,6 +47,7 @@ pub(super) fn tmmo(blocks: &mut [Labels], tweaks: &[Labels]) {
 }
 
 /// π(σ(x ⊕ tweak)) ⊕ σ(x ⊕ tweak)
+#[cfg(any(test, feature = "bench"))]
 fn mmo(blocks: &mut [Labels], tweaks: &[Labels]) {
     for (blocks, tweaks) in blocks.iter_mut().zip(tweaks) {
         let whitened: Labels = from_fn(|lane| sigma(blocks[lane] ^ tweaks[lane]));
@@ -63,6 +65,7 @@ fn permute(blocks: &mut [Labels]) {
     }
 }
 
+#[cfg(any(test, feature = "bench"))]
 pub(super) fn churn(block: Block, blocks: u64) -> Block {
     let mut state = [from_fn(|lane| block.wrapping_add(lane as u128))];
     for _ in 0..blocks.div_ceil(LANES as u64) {
