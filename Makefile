@@ -33,6 +33,8 @@ WHEEL_TOOLS := ziglang==0.17.1 auditwheel==6.8.2
 # command selects, so each command selects all: else what they share would be compiled anew for each.
 EVERYTHING := --workspace --lib --bins --example serve_bundle
 TESTS := --workspace --tests
+# What the laboratory measures with. Every build of a checkout has it; no wheel does, and `unmeasured` checks that.
+MEASURED := --features hushtable-python/bench
 export CARGO_INCREMENTAL ?= 0
 export PYO3_PYTHON ?= $(shell command -v $(PYTHON))
 export PYO3_BUILD_EXTENSION_MODULE := 1
@@ -50,12 +52,12 @@ RUNNER := CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 # etcd: a root counter's races are real ones. NVRTC by its wheel: every kernel compiles on every machine.
 NEXTEST = mkdir -p target/reports && HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRTC=1 \
     HUSHTABLE_NVRTC=$$(echo $(CURDIR)/$(VENV)/lib/python*/site-packages/nvidia/cu13/lib) $(RUNNER) \
-    $(BIN)/cargo-nextest nextest run $(TESTS)
+    $(BIN)/cargo-nextest nextest run $(TESTS) $(MEASURED)
 # Tests run on all cores: idle threads of BLAS, which wait by turning, would take time from them.
 PYTEST = mkdir -p target/reports && OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .NOTPARALLEL:
-.PHONY: help setup optimised test-notebooks kube valgrind etcd wasm wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
+.PHONY: help setup optimised test-notebooks kube valgrind etcd wasm unmeasured wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
     test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu \
     docs docs-first site notebooks stress fuzz clean
 
@@ -68,7 +70,7 @@ setup: $(VENV)/.installed valgrind etcd ## A virtual environment with hushtable 
 $(VENV)/.installed: $(VENV)/bin/python $(SOURCES) python/requirements-dev.txt
 	@$(MAKE) --no-print-directory $(VENV)/.tools & tools=$$!; \
 	echo "setup: compiling, and installing Python's packages"; \
-	cargo build $(EVERYTHING) $(if $(WITH_TESTS),--tests) --quiet || { kill $$tools 2>/dev/null; exit 1; }; wait $$tools
+	cargo build $(EVERYTHING) $(MEASURED) $(if $(WITH_TESTS),--tests) --quiet || { kill $$tools 2>/dev/null; exit 1; }; wait $$tools
 	.ci/develop target/debug
 	rm -f $(VENV)/.optimised $(VENV)/.held
 	touch $@
@@ -86,10 +88,10 @@ $(VENV)/.tools: python/requirements-dev.txt $(VENV)/bin/python
 	@$(UV) --python $(BIN)/python -r $<
 	@touch $@
 
-# What is measured is what is shipped: the release profile, without what only tests need.
+# What is measured is what is shipped: the release profile, without what only tests need, and what measures it.
 optimised: $(VENV)/.optimised
 $(VENV)/.optimised: $(VENV)/.tools $(SOURCES)
-	$(BIN)/maturin develop --release --quiet
+	$(BIN)/maturin develop --release --features bench --quiet
 	.ci/develop
 	rm -f $(VENV)/.installed $(VENV)/.held
 	touch $@
@@ -97,7 +99,7 @@ $(VENV)/.optimised: $(VENV)/.tools $(SOURCES)
 # The kernels and the features of what is shipped, without the five minutes in which what surrounds them is optimised.
 $(VENV)/.held: $(VENV)/bin/python $(SOURCES) .ci/held.toml
 	@$(MAKE) --no-print-directory $(VENV)/.tools
-	cargo build -p hushtable-python --lib --config .ci/held.toml --quiet
+	cargo build -p hushtable-python --lib --features bench --config .ci/held.toml --quiet
 	.ci/develop target/debug
 	rm -f $(VENV)/.installed $(VENV)/.optimised
 	touch $@
@@ -133,7 +135,7 @@ test: ## Format, lints, every crate's tests, Python's, README and tutorial (CHAN
 	@CHANGED=$(CHANGED) WITH_TESTS=$(if $(CHANGED),,1) .ci/timed setup lint test-rust docs-first test-python
 
 test-rest: ## What test-all runs beside test
-	@.ci/timed --beside wasm test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
+	@.ci/timed --beside wasm unmeasured test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
 	    test-soak test-doc docs test-notebooks test-torch test-held
 
 test-all: test test-rest ## Everything that CI runs: test, then browsers, valgrind, timing, caps, NEON, soaks, all pages, torch
@@ -148,8 +150,8 @@ test-soak: setup ## Servers that are killed and drained, and what a thousand cli
 	@code=0; $(NEXTEST) --profile rest || code=$$?; cp target/nextest/rest/junit.xml target/reports/soak.xml; exit $$code
 
 test-doc: setup ## rustdoc, and the examples in it
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --no-deps --quiet
-	cargo test --workspace --quiet --doc
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --features hushtable-infer/bench --no-deps --quiet
+	cargo test --workspace $(MEASURED) --quiet --doc
 
 test-notebooks: setup
 	@$(PYTEST) -n 2 --dist loadfile -m rest --junitxml target/reports/notebooks.xml python/tests lab/tests examples/tests
@@ -177,6 +179,10 @@ wasm: wasm-target ## Checks that clients build for browsers
 	@if $(HAS_WASM); then cargo check --quiet --target $(WASM) -p hushtable-client -p hushtable-pir; \
 	    else echo "wasm: skipped, for Rust's library for $(WASM) is not there"; fi
 
+# What wheels are made of, which no other command here compiles: no example or test brings features along.
+unmeasured: ## Checks the crates as they are shipped, without what measures them
+	cargo clippy --workspace --lib --bins --quiet -- -D warnings
+
 # As what setup installs: who has no network, or no rustup, goes on without.
 wasm-target:
 	@if $(HAS_WASM); then exit 0; fi; \
@@ -192,7 +198,7 @@ kube: setup ## The Helm chart, rendered and held against Kubernetes' schemas; bu
 	.ci/image
 
 test-caps: setup ## The kernels below the machine's best: CAPS="avx2 portable"
-	@$(RUNNER) .ci/capped $(CAPS) -- $(BIN)/cargo-nextest nextest run $(TESTS) --profile caps
+	@$(RUNNER) .ci/capped $(CAPS) -- $(BIN)/cargo-nextest nextest run $(TESTS) $(MEASURED) --profile caps
 
 # Of two cores: a third of them waits for servers and commands.
 test-python: setup
@@ -233,7 +239,7 @@ test-nightly: test-shipped setup test-neon ## What takes too long for `make test
 	HUSHTABLE_SCALE_LONG=1 HUSHTABLE_SOAK_LONG=1 $(BIN)/python -m pytest python/tests/test_networks_onnx_random.py python/tests/test_networks_keras.py
 	@$(MAKE) --no-print-directory $(TORCH)/.installed
 	HUSHTABLE_SCALE_LONG=1 $(TORCH)/bin/python -m pytest python/tests/test_networks_torch_random.py
-	cargo build --release $(EVERYTHING) --quiet
+	cargo build --release $(EVERYTHING) $(MEASURED) --quiet
 	HUSHTABLE_SOAK_LONG=1 $(NEXTEST) --release --profile nightly
 
 lint: setup ## rustfmt, clippy, ruff, mypy
@@ -241,7 +247,7 @@ lint: setup ## rustfmt, clippy, ruff, mypy
 	@$(BIN)/ruff check --quiet python lab examples bench docs README.md
 	@$(BIN)/ruff format --quiet --check python lab examples bench docs README.md
 	@$(BIN)/mypy -p hushtable -p hushtable_lab $(EXAMPLES:%=-p examples.%) & types=$$!; \
-	cargo clippy --workspace --all-targets --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
+	cargo clippy --workspace --all-targets $(MEASURED) --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
 
 bench: optimised ## The figures of docs/figures.md, into bench/results
 	$(BIN)/python bench/run.py

@@ -29,6 +29,7 @@ import gpu_report
 
 from hushtable import Error, _native
 from hushtable._machine import gpu_report as report_of_gpu
+from hushtable_lab import native
 from hushtable_lab.measure import gpu
 from hushtable_lab.measure.layout import random_layout
 
@@ -177,8 +178,8 @@ class Run:
     ) -> None:
         """Times whole inferences by a layout, checked against the engine for processors first."""
         self._engine = None  # its memory
-        _, native = random_layout(rows, row_bytes, layout)
-        engine = gpu.open_bins(native, self.device)
+        _, found = random_layout(rows, row_bytes, layout)
+        engine = gpu.open_bins(found, self.device)
         for batch in batches:
             self._measure_bins(
                 engine, stage, rows, row_bytes, layout, batch=batch, prg=prg, **detail
@@ -230,7 +231,7 @@ class Run:
         """Times our engine for processors on the same shape, on one thread and on all."""
         prg = options.get("prg", "aes128")
         for threads in (1, 0):
-            engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=None)
+            engine = native.Bench(rows, row_bytes, threads=threads, isa=None)
             times = sorted(engine.answer_seconds(batch, prg=prg, seconds=min(1.0, self.seconds)))
             median = times[len(times) // 2]
             params = {"rows": rows, "row_bytes": row_bytes, "batch": batch, "prg": prg}
@@ -292,8 +293,8 @@ CHECKED_LAYOUTS: tuple[tuple[int, int, dict[str, Any], int], ...] = (
 def check_layouts(run: Run) -> None:
     """Whole inferences by odd layouts, both sides, every generator in one of them."""
     for number, (rows, row_bytes, layout, batch) in enumerate(CHECKED_LAYOUTS):
-        _, native = random_layout(rows, row_bytes, layout)
-        engine = gpu.open_bins(native, run.device)
+        _, found = random_layout(rows, row_bytes, layout)
+        engine = gpu.open_bins(found, run.device)
         for prg in run.prgs:
             if number and prg not in FEW:
                 continue

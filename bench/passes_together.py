@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hushtable import _native
 from hushtable.errors import Error
+from hushtable_lab import native
 from hushtable_lab.sim.serve import Profile
 from hushtable_lab.sim.serve.passes import Curve
 
@@ -97,7 +97,7 @@ def _engine(
 ) -> None:
     """When each pass of one engine ended, for each number of keys."""
     os.sched_setaffinity(0, cpus)
-    engine = _native.bench.Bench(curve.rows, curve.row_bytes, threads=1, isa=None)
+    engine = native.Bench(curve.rows, curve.row_bytes, threads=1, isa=None)
     found = []
     for keys, alone in zip(curve.keys, curve.seconds, strict=True):
         least = max(seconds, PASSES_LEAST * engines * alone)

@@ -17,6 +17,7 @@ from typing import Any
 
 from hushtable import _native
 from hushtable._machine import cores
+from hushtable_lab import native
 from hushtable_lab.measure.records import bench_record
 from hushtable_lab.sim.accelerator.measured import best_of, measure
 from hushtable_lab.sim.accelerator.passes import Table, predict
@@ -34,7 +35,7 @@ def main() -> None:
     taken: list[tuple[int, int, int, tuple[float, float, float, float]]] = []
     for threads in sorted({1, cores()}):
         for mib in MIB:
-            engine = _native.bench.OnionBench(
+            engine = native.OnionBench(
                 (mib << 20) // ROW_BYTES,
                 ROW_BYTES,
                 parameters=PARAMETERS,

@@ -44,6 +44,7 @@ from hushtable.errors import Error
 from hushtable.model import Model
 from hushtable.server import _affinity
 from hushtable.table import Table
+from hushtable_lab import native
 from hushtable_lab.cli._bench_load import arrivals
 from hushtable_lab.cli._server_cpu import spending, usable_cpus
 from hushtable_lab.measure.records import bench_record
@@ -203,7 +204,7 @@ def costs(folder: Path, clients: int, seconds: float) -> tuple[Front, float]:
     server_cpu, client_cpu = usable_cpus()
     bundle = folder / "costs"
     Table.from_weight(np.ones((COST_ROWS, 64), np.float32), name="costs").save(bundle)
-    engine = _native.bench.Bench(COST_ROWS, 256, threads=1, isa=None)
+    engine = native.Bench(COST_ROWS, 256, threads=1, isa=None)
     #: By clients and keys of a request: seconds of the server and of its client.
     server_s: dict[tuple[int, int], float] = {}
     client_s: dict[tuple[int, int], float] = {}
@@ -218,7 +219,7 @@ def costs(folder: Path, clients: int, seconds: float) -> tuple[Front, float]:
                 times = engine.answer_seconds(together, prg="aes128", seconds=0.2)
                 scan = float(np.median(times)) * keys / together
             with _affinity(client_cpu), spending(server.process.pid, 0.5, seconds) as spent:
-                load = _native.bench.load_server(
+                load = native.load_server(
                     server.url,
                     partner=None,
                     ca=None,
@@ -255,7 +256,7 @@ def closed(server: Server, clients: int, warmup: float, seconds: float) -> Loade
     """As fast as it answers so many clients of one key."""
     _server_cpu, client_cpu = usable_cpus()
     with _affinity(client_cpu):
-        load = _native.bench.load_server(
+        load = native.load_server(
             server.url,
             partner=None,
             ca=None,
@@ -274,7 +275,7 @@ def opened(server: Server, rate: float, warmup: float, seconds: float) -> Loaded
     """At a rate, by arrivals of their own."""
     _server_cpu, client_cpu = usable_cpus()
     with _affinity(client_cpu):
-        load = _native.bench.load_open(
+        load = native.load_open(
             server.url,
             partner=None,
             ca=None,

@@ -26,7 +26,7 @@ from hushtable.infer._plan import compile as compile_model
 from hushtable.infer._server import ServerProcess
 from hushtable.server import _affinity, make_certificates
 
-from . import paper_networks
+from . import native, paper_networks
 from .measure.floors import multiply_ns, transform_floor
 from .measure.records import bench_record
 
@@ -242,7 +242,7 @@ def measure(
         bundle = Path(folder) / network
         dense = Path(folder) / "dense.safetensors"
         say(f"making {network} up, and compiling it")
-        _native.bench.hybrid_network(dense, network=network, size=size)
+        native.hybrid_network(dense, network=network, size=size)
         _native.model_of_dense(bundle, network, dense)
         dense.unlink()
         compile_model(bundle, scheme="hybrid")
@@ -266,7 +266,7 @@ def measure(
                 found.append((offline, online))
             memory = (_peak_bytes(os.getpid()), _peak_bytes(server.process.pid))
     say("both parties in one process, for the time of each part")
-    bench = _native.bench.HybridBench(network, size)
+    bench = native.HybridBench(network, size)
     counts = json.loads(bench.counts(client_garbles=client_garbles))
     by_part = json.loads(bench.measure(client_garbles=client_garbles)) if parts else None
     if by_part is not None:

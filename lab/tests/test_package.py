@@ -6,6 +6,7 @@ import ast
 import json
 import tomllib
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,15 +31,47 @@ def test_both_packages_are_of_one_version() -> None:
     assert metadata.requires("hushtable-lab") == LAB["dependencies"]
 
 
-def test_the_product_imports_nothing_of_it() -> None:
+def taken(path: Path) -> set[str]:
+    """Modules that a file of Python imports, and attributes of the native one that it names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            found |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Attribute):
+            found.add(ast.unparse(node))
+    return found
+
+
+def is_of_the_lab(name: str) -> bool:
+    """Whether a name is the laboratory's, or one of the measurements that only it calls."""
+    parts = name.split(".")
+    return parts[0] == "hushtable_lab" or ("_native", "bench") in pairwise(parts)
+
+
+def test_the_product_takes_nothing_of_it() -> None:
     for path in (ROOT / "python" / "hushtable").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            assert not any(name.startswith("hushtable_lab") for name in names), path
+        assert not {name for name in taken(path) if is_of_the_lab(name)}, path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import hushtable_lab",
+        "from hushtable_lab.sim import fl",
+        "import hushtable._native.bench",
+        "from hushtable._native import bench",
+        "from ._native.bench import Bench",
+        "from .. import _native; _native.bench.Bench(1, 2)",
+        "import hushtable; hushtable._native.bench.Bench(1, 2)",
+    ],
+)
+def test_what_the_product_would_take_of_it_is_found(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(line)
+    assert {name for name in taken(path) if is_of_the_lab(name)}
 
 
 @pytest.mark.parametrize("group", ["bench", "sim"])

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from hushtable import ConfigError, _native
 from hushtable.cli import app
+from hushtable_lab import native
 from hushtable_lab.sim.accelerator.machine import machine as named_machine
 from hushtable_lab.sim.accelerator.measured import best_of, measure
 from hushtable_lab.sim.accelerator.passes import Pass, Table, predict
@@ -44,7 +45,7 @@ class Measured:
 
     def __init__(self) -> None:
         self.engines = {
-            mib: _native.bench.OnionBench(
+            mib: native.OnionBench(
                 (mib << 20) // ROW_BYTES,
                 ROW_BYTES,
                 parameters=PARAMETERS,
@@ -148,7 +149,7 @@ def test_a_kept_processor_needs_no_measuring(tmp_path: Path) -> None:
 
 
 def test_what_table_and_engine_say_is_the_same() -> None:
-    engine = _native.bench.OnionBench(
+    engine = native.OnionBench(
         4096, 256, parameters=PARAMETERS, threads=1, levels=None, schedule=None
     )
     facts = engine.facts
@@ -224,22 +225,18 @@ def test_what_cannot_be_predicted_is_refused() -> None:
 
 def test_operations_are_timed_alone() -> None:
     for operation in (*OPERATIONS, "gather"):
-        times = _native.bench.unit_seconds(
-            operation, parameters=PARAMETERS, bytes=1 << 20, seconds=0.001
-        )
+        times = native.unit_seconds(operation, parameters=PARAMETERS, bytes=1 << 20, seconds=0.001)
         assert min(times) > 0, operation
     for wrong in ({"operation": "dance"}, {"parameters": "n1"}, {"bytes": 1 << 40}):
         options = {"operation": "add", "parameters": PARAMETERS, "bytes": 1 << 20, "seconds": 0.001}
         with pytest.raises(ConfigError):
-            _native.bench.unit_seconds(**{**options, **wrong})
+            native.unit_seconds(**{**options, **wrong})
 
 
 @pytest.mark.timed
 @pytest.mark.parametrize("operation", [*OPERATIONS, "gather"])
 def test_an_operation_takes_neither_nothing_nor_a_tenth_of_a_second(operation: str) -> None:
-    times = _native.bench.unit_seconds(
-        operation, parameters=PARAMETERS, bytes=1 << 20, seconds=0.001
-    )
+    times = native.unit_seconds(operation, parameters=PARAMETERS, bytes=1 << 20, seconds=0.001)
     assert 1e-8 < min(times) < 1e-1
 
 

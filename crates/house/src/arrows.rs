@@ -28,13 +28,15 @@ const SOCKET_FOLDER: &str = "serve";
 const EVENT_LOOP: &str = "tokio";
 const EVENT_LOOP_FOLDERS: [&str; 3] = ["fuzz", "python", "serve"];
 
-/// Parameter sets without security. Only dev-dependencies and the fuzz workspace may have them, so that
-/// nothing that is shipped does.
-const TEST_FEATURE: &str = "test-sets";
+/// What nothing that is shipped has: parameter sets without security, and what measures. Only features of the same
+/// name turn them on, and dev-dependencies, the fuzz workspace, and who builds.
+const UNSHIPPED: [&str; 2] = ["test-sets", "bench"];
+/// What builds what is shipped.
+const SHIPS: &str = "maturin build";
 
 /// What in the manifest of the crate in `folder` ("crates/pir", "python") breaks a rule: its name,
 /// an arrow that is not drawn, a provider that is not behind a feature, sockets outside `serve`, a
-/// feature for tests that is turned on elsewhere.
+/// feature that is not shipped and is turned on.
 pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
     let manifest: Table = match manifest.parse() {
         Ok(manifest) => manifest,
@@ -53,7 +55,7 @@ pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
         found.push(format!("{folder}: [lints] must say workspace = true"));
     }
     if folder != "fuzz" {
-        found.extend(features_for_tests(folder, &manifest));
+        found.extend(unshipped(folder, &manifest));
     }
     for (section, name, optional) in dependencies(&manifest) {
         if let Some(to) = name.strip_prefix("hushtable-") {
@@ -73,30 +75,71 @@ pub fn check_manifest(folder: &str, manifest: &str) -> Vec<String> {
     found
 }
 
-/// Where a manifest turns on the feature for tests, other than for its own tests.
-fn features_for_tests(folder: &str, manifest: &Table) -> Vec<String> {
-    let names = |value: &toml::Value| -> Vec<String> {
-        let list = value.as_array().into_iter().flatten();
-        list.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
-    };
-    let is_for_tests = |name: &String| name.rsplit('/').next() == Some(TEST_FEATURE);
-    let mut found = Vec::new();
-    let features = manifest.get("features").and_then(|features| features.as_table());
-    for (feature, turned_on) in features.into_iter().flatten() {
-        if feature != TEST_FEATURE && names(turned_on).iter().any(is_for_tests) {
-            found.push(format!("{folder}: the feature {feature} turns on {TEST_FEATURE}"));
-        }
+/// What in the workspace's manifest, in `pyproject.toml`, or in a command of a file that builds wheels turns a feature on
+/// that is not shipped.
+pub fn check_shipped(file: &str, text: &str) -> Vec<String> {
+    if !file.ends_with(".toml") {
+        // A command goes on behind a backslash.
+        let commands = text.replace("\\\n", " ");
+        let builds = commands.lines().filter(|line| line.contains(SHIPS));
+        let told = builds.filter(|line| line.contains("--features") || line.contains("-F "));
+        return told.map(|line| format!("{file}: {SHIPS} has features: {}", line.trim())).collect();
     }
-    for kind in ["dependencies", "build-dependencies"] {
-        let table = manifest.get(kind).and_then(|kind| kind.as_table());
-        for (name, value) in table.into_iter().flatten() {
-            let turned_on = value.get("features").map(names).unwrap_or_default();
-            if turned_on.iter().any(is_for_tests) {
-                found.push(format!("{folder} -> {name}: {TEST_FEATURE} is for dev-dependencies"));
+    let manifest: Table = match text.parse() {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![format!("{file}: {error}")],
+    };
+    let mut found = Vec::new();
+    if let Some(workspace) = manifest.get("workspace").and_then(|it| it.as_table()) {
+        found.extend(unshipped(file, workspace));
+    }
+    let maturin = manifest.get("tool").and_then(|tool| tool.get("maturin"));
+    if let Some(maturin) = maturin {
+        let turned_on = maturin.get("features").map(names).unwrap_or_default();
+        let is_all = maturin.get("all-features").and_then(|it| it.as_bool()) == Some(true);
+        let is_told = |feature: &&str| is_all || turned_on.iter().any(|name| is(name, feature));
+        let told = UNSHIPPED.iter().filter(|feature| is_told(feature));
+        found.extend(told.map(|feature| format!("{file}: maturin turns on {feature}")));
+    }
+    found
+}
+
+/// Where a manifest turns on a feature that is not shipped, other than for its own tests.
+fn unshipped(folder: &str, manifest: &Table) -> Vec<String> {
+    let mut found = Vec::new();
+    for unshipped in UNSHIPPED {
+        let features = manifest.get("features").and_then(|features| features.as_table());
+        for (feature, turned_on) in features.into_iter().flatten() {
+            if feature != unshipped && names(turned_on).iter().any(|name| is(name, unshipped)) {
+                found.push(format!("{folder}: the feature {feature} turns on {unshipped}"));
+            }
+        }
+        for table in for_platforms(manifest) {
+            for kind in ["dependencies", "build-dependencies"] {
+                let table = table.get(kind).and_then(|kind| kind.as_table());
+                for (name, value) in table.into_iter().flatten() {
+                    let turned_on = value.get("features").map(names).unwrap_or_default();
+                    if turned_on.iter().any(|name| is(name, unshipped)) {
+                        found.push(format!(
+                            "{folder} -> {name}: {unshipped} is for dev-dependencies"
+                        ));
+                    }
+                }
             }
         }
     }
     found
+}
+
+/// Whether what a list of features names is this one, its own or a dependency's.
+fn is(name: &str, feature: &str) -> bool {
+    name.rsplit('/').next() == Some(feature)
+}
+
+/// The strings of a list.
+fn names(value: &toml::Value) -> Vec<String> {
+    let list = value.as_array().into_iter().flatten();
+    list.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
 }
 
 fn inherits_lints(manifest: &Table) -> bool {
@@ -107,10 +150,8 @@ fn inherits_lints(manifest: &Table) -> bool {
 /// (section, package, optional) of every dependency of any kind, for any platform.
 fn dependencies(manifest: &Table) -> Vec<(String, String, bool)> {
     const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
-    let targets = manifest.get("target").and_then(|targets| targets.as_table());
-    let platforms = targets.into_iter().flatten().filter_map(|(_, table)| table.as_table());
     let mut found = Vec::new();
-    for table in [manifest].into_iter().chain(platforms) {
+    for table in for_platforms(manifest) {
         for kind in KINDS {
             for (key, value) in
                 table.get(kind).and_then(|kind| kind.as_table()).into_iter().flatten()
@@ -126,9 +167,16 @@ fn dependencies(manifest: &Table) -> Vec<(String, String, bool)> {
     found
 }
 
+/// A manifest, and what it says for some platforms alone.
+fn for_platforms(manifest: &Table) -> impl Iterator<Item = &Table> {
+    let targets = manifest.get("target").and_then(|targets| targets.as_table());
+    let platforms = targets.into_iter().flatten().filter_map(|(_, table)| table.as_table());
+    [manifest].into_iter().chain(platforms)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::check_manifest;
+    use super::{check_manifest, check_shipped};
 
     fn manifest(name: &str, rest: &str) -> String {
         format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{rest}")
@@ -141,6 +189,9 @@ mod tests {
         let tests = "[features]\ntest-sets = [\"hushtable-rlwe/test-sets\"]\n[dev-dependencies]\n\
                      hushtable-pir = { workspace = true, features = [\"test-sets\"] }";
         assert!(check_manifest("crates/pir", &manifest("hushtable-pir", tests)).is_empty());
+        let measured = "[features]\nbench = [\"hushtable-mpc/bench\"]\n[dev-dependencies]\n\
+                        hushtable-mpc = { workspace = true, features = [\"bench\"] }";
+        assert!(check_manifest("crates/infer", &manifest("hushtable-infer", measured)).is_empty());
     }
 
     #[test]
@@ -165,6 +216,22 @@ mod tests {
             ),
             ("crates/pir", "[features]\ndefault = [\"test-sets\"]", "turns on test-sets"),
             ("crates/pir", "[features]\nf = [\"hushtable-rlwe/test-sets\"]", "turns on test-sets"),
+            (
+                "crates/infer",
+                "[features]\ndefault = [\"bench\"]\nbench = []",
+                "default turns on bench",
+            ),
+            ("crates/serve", "[features]\nshares = [\"hushtable-infer?/bench\"]", "turns on bench"),
+            (
+                "crates/infer",
+                "[dependencies]\nhushtable-mpc = { workspace = true, features = [\"bench\"] }",
+                "is for dev-dependencies",
+            ),
+            (
+                "crates/serve",
+                "[target.'cfg(unix)'.dependencies]\nhushtable-infer = { path = \"p\", features = [\"bench\"] }",
+                "is for dev-dependencies",
+            ),
         ];
         for (folder, rest, expected) in cases {
             let name = folder.replace("crates/", "hushtable-");
@@ -179,5 +246,29 @@ mod tests {
         let found = check_manifest("crates/prg", "[package]\nname = \"prg\"");
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(check_manifest("crates/prg", "[package").len(), 1);
+    }
+
+    #[test]
+    fn what_builds_what_is_shipped_turns_nothing_on() {
+        let root = "[workspace.dependencies]\nhushtable-mpc = { path = \"p\" }";
+        assert!(check_shipped("Cargo.toml", root).is_empty());
+        let wheel = "[tool.maturin]\nstrip = true\nfeatures = [\"gpu\"]";
+        assert!(check_shipped("pyproject.toml", wheel).is_empty());
+        let make =
+            "\tmaturin build --release \\\n\t    --out dist\n\tmaturin develop --features bench\n";
+        assert!(check_shipped("Makefile", make).is_empty());
+        for (file, text) in [
+            (
+                "Cargo.toml",
+                "[workspace.dependencies]\nhushtable-mpc = { path = \"p\", features = [\"bench\"] }",
+            ),
+            ("pyproject.toml", "[tool.maturin]\nfeatures = [\"hushtable-python/bench\"]"),
+            ("Makefile", "\tmaturin build --release \\\n\t    --features bench --out dist\n"),
+            ("Containerfile", "RUN maturin build --release -F bench"),
+        ] {
+            assert_eq!(check_shipped(file, text).len(), 1, "{file}: {text}");
+        }
+        let all = check_shipped("pyproject.toml", "[tool.maturin]\nall-features = true");
+        assert_eq!(all.len(), 2, "{all:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! What an inference on shares takes: `cargo run --release -p hushtable-infer --example shares_speed -- [FRACTION_BITS]`.
+//! What an inference on shares takes: `cargo run --release -p hushtable-infer --features bench
+//! --example shares_speed -- [FRACTION_BITS]`.
 
 use hushtable_infer::shares::bench::Model;
 use hushtable_infer::shares::price::{measure, measure_dealing};

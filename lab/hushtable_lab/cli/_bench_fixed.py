@@ -15,6 +15,7 @@ from hushtable.errors import Error
 from hushtable.server import ServerProcess, _affinity, make_certificates
 from hushtable.table import Table
 
+from .. import native
 from ..measure.records import bench_record
 from ._server_cpu import a_request, spending, usable_cpus
 
@@ -32,7 +33,7 @@ def bench_fixed(
         weight = np.random.default_rng(1).standard_normal((ROWS, row_bytes // 4), np.float32)
         Table.from_weight(weight, name="bench").save(bundle)
         with _affinity(server_cpu):
-            engine = _native.bench.Bench(ROWS, row_bytes, threads=1, isa=None)
+            engine = native.Bench(ROWS, row_bytes, threads=1, isa=None)
             engine_s = statistics.median(engine.answer_seconds(1, prg="aes128", seconds=0.5))
         made = make_certificates(Path(folder, "certificates")) if tls else None
         with ServerProcess(
@@ -48,7 +49,7 @@ def bench_fixed(
         ) as server:
             note(f"asking it over {connections} connection(s) for {warmup + seconds:g} s")
             with _affinity(client_cpu), spending(server.process.pid, warmup, seconds) as spent:
-                load = _native.bench.load_server(
+                load = native.load_server(
                     server.url,
                     partner=None,
                     ca=None if made is None else made.ca,

@@ -19,6 +19,7 @@ from hushtable.errors import ConfigError
 from hushtable.server import ServerProcess, ServerTls, _affinity, make_certificates
 from hushtable.table import Table
 
+from .. import native
 from ..measure.records import bench_record
 from ..sim.accelerator.figures_draw import lines
 from ..sim.figure import Figure
@@ -112,6 +113,7 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
 
 def measure(load: Load) -> Iterator[dict[str, Any]]:
     """A record for each mode and rate, then one that sums the curves up."""
+    native.require()
     usable = sorted(os.sched_getaffinity(0))
     server_cpu, client_cpu = {usable[0]}, {usable[-1]}
     with tempfile.TemporaryDirectory(prefix="hushtable-bench-") as folder:
@@ -192,7 +194,7 @@ def _run(
     warmup: float,
     seconds: float,
 ) -> dict[str, Any]:
-    return _native.bench.load_open(
+    return native.load_open(
         url,
         partner=partner,
         ca=ca,
@@ -207,14 +209,14 @@ def _run(
 def _engine_rates(load: Load) -> tuple[float, float]:
     """Queries a second of the engine on one thread: one at a time, and in full passes."""
     if load.scheme == "pair":
-        engine = _native.bench.Bench(load.rows, load.row_bytes, threads=1, isa=None)
+        engine = native.Bench(load.rows, load.row_bytes, threads=1, isa=None)
 
         def rate(batch: int) -> float:
             times = engine.answer_seconds(batch, prg="aes128", seconds=1.0)
             return batch / statistics.median(times)
 
         return rate(1), rate(engine.batch_keys_best)
-    onion = _native.bench.OnionBench(
+    onion = native.OnionBench(
         load.rows,
         load.row_bytes,
         parameters=load.parameters,

@@ -12,6 +12,7 @@ from hushtable.cli.doctor import memory_bytes
 from hushtable.cli.output import note
 from hushtable.errors import Error
 
+from .. import native
 from ..measure.records import bench_record
 
 SETS = ("n4096_128", "ive_paper")
@@ -105,7 +106,7 @@ def multiplications(parameters: str, mib: int, levels: int | None) -> dict[str, 
     """Integer multiplications of one query, by step and kind."""
     shape = (_rows(mib), _ROW_BYTES)
     facts = _native.onion_geometry(*shape, parameters=parameters, levels=levels)
-    found = _native.bench.onion_operations(*shape, parameters=parameters, levels=levels)
+    found = native.onion_operations(*shape, parameters=parameters, levels=levels)
     degree = facts["degree"]
     butterfly = degree / 2 * log2(degree) * (PRODUCT + REDUCTION)
 
@@ -239,7 +240,7 @@ def _moved(
     bits: int,
     scratchpad: int,
 ) -> dict[str, dict[str, int]]:
-    found = _native.bench.onion_traffic(
+    found = native.onion_traffic(
         _rows(mib),
         _ROW_BYTES,
         parameters=parameters,
@@ -387,8 +388,8 @@ def _engine(
     schedule: str | None,
     overlap: bool,
     levels: int | None,
-) -> _native.bench.OnionBench:
-    return _native.bench.OnionBench(
+) -> native.OnionBench:
+    return native.OnionBench(
         _rows(mib),
         _ROW_BYTES,
         parameters=parameters,

@@ -16,6 +16,7 @@ from hushtable.errors import ConfigError, Error
 from hushtable.server import ServerProcess, _affinity, make_certificates
 from hushtable.table import Table
 
+from .. import native
 from ..measure.floors import Floor, answer_floor, expand_floor
 from ..measure.layout import DEFAULT_LAYOUT
 from ..measure.records import bench_record
@@ -77,7 +78,7 @@ def dpf(
     Before the clock starts, both servers' answers are added up and compared with the rows.
     """
     note(f"filling {rows:,} x {row_bytes} B")
-    engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=isa)
+    engine = native.Bench(rows, row_bytes, threads=threads, isa=isa)
     note("checking, then measuring")
     times = engine.answer_seconds(batch, prg=prg, seconds=seconds)
     note("measuring the floor")
@@ -128,7 +129,7 @@ def expand(
     json: Json = False,
 ) -> None:
     """Expand one key alone, on one thread: nanoseconds a row."""
-    times = _native.bench.expand_seconds(rows, group=group, prg=prg, isa=isa, seconds=seconds)
+    times = native.expand_seconds(rows, group=group, prg=prg, isa=isa, seconds=seconds)
     ns_per_row = statistics.median(times) * 1e9 / rows
     floor = expand_floor(rows, group) if prg == "aes128" else None
     best = None if floor is None else floor.seconds * 1e9 / rows
@@ -166,7 +167,7 @@ def prg(
     With --json, one line a generator. The paper's rows are 256 bytes, its GPU a V100.
     """
     note(f"filling {rows:,} x {row_bytes} B")
-    engine = _native.bench.Bench(rows, row_bytes, threads=threads, isa=isa)
+    engine = native.Bench(rows, row_bytes, threads=threads, isa=isa)
     floor = answer_floor(rows, row_bytes, batch, engine.threads, engine.batch_keys_best)
     lines = []
     for name in _native.prg_names():
@@ -312,6 +313,7 @@ def serve(
     if bundle is not None or layout != DEFAULT_LAYOUT or not tls:
         raise ConfigError("--bundle, --layout and --no-tls are for whole inferences: give --bags")
     _check_row_bytes(row_bytes)
+    native.require()
     server_cpu, client_cpu = usable_cpus()
     with tempfile.TemporaryDirectory(prefix="hushtable-bench-") as folder:
         bundle = Path(folder, "bundle")
@@ -419,7 +421,7 @@ _PERCENTILES = ("p50_ms", "p90_ms", "p99_ms", "p999_ms")
 def _engine_rates(rows: int, row_bytes: int, open_keys: int, cpus: set[int]) -> tuple[float, float]:
     """Queries a second of the engine alone: in full passes, and in passes of ``open_keys``."""
     with _affinity(cpus):
-        engine = _native.bench.Bench(rows, row_bytes, threads=1, isa=None)
+        engine = native.Bench(rows, row_bytes, threads=1, isa=None)
         full = engine.batch_keys_best
         rates = []
         for batch in (full, min(open_keys, full)):
@@ -437,7 +439,7 @@ def _load(
     warmup: float,
     seconds: float,
 ) -> dict[str, Any]:
-    return _native.bench.load_server(
+    return native.load_server(
         url,
         partner=partner,
         ca=ca,

@@ -11,6 +11,7 @@ from hushtable import _native
 from hushtable.cli.output import Json, examples, note, print_bench
 from hushtable.errors import ConfigError
 
+from .. import native
 from ..measure.floors import ckks_floor
 from ..measure.records import bench_record
 
@@ -53,7 +54,7 @@ def ckks(
     if threads != 1:
         raise ConfigError(f"threads is {threads}, but an operation takes one: it must be 1")
     note("drawing keys, preparing and checking")
-    bench = _native.bench.CkksBench(
+    bench = native.CkksBench(
         degree, limbs, operation=operation, diagonals=diagonals, baby_steps=baby_steps
     )
     note("measuring")

@@ -10,6 +10,7 @@ import typer
 from hushtable import _native
 from hushtable.cli.output import Json, examples, note, print_bench
 
+from .. import native
 from ..measure.records import bench_record
 
 
@@ -39,7 +40,7 @@ def coded(
     """
     for size in dim or [50, 300, 768]:
         note(f"looking up {size} numbers both ways")
-        found = _json.loads(_native.bench.coded_lookup(size, base=base, digits=digits, runs=runs))
+        found = _json.loads(native.coded_lookup(size, base=base, digits=digits, runs=runs))
         linear, before = found["linear"], found["coded"]
         record = bench_record(
             "coded",

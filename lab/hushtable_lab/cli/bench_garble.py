@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hushtable import _native
 from hushtable.cli.output import Json, examples, note, print_bench
 from hushtable.errors import ConfigError
 
+from .. import native
 from ..measure.records import bench_record
 
 
@@ -47,9 +47,7 @@ def garble(
         raise ConfigError(f"--seconds is {seconds}, but must be 0.001 to 600")
     note("garbling and evaluating")
     found = json_.loads(
-        _native.bench.garble_rates(
-            bits=bits, fraction=fraction, threads=threads, seconds=seconds, isa=isa
-        )
+        native.garble_rates(bits=bits, fraction=fraction, threads=threads, seconds=seconds, isa=isa)
     )
     print_bench(_record(bits, fraction, found), json)
 

@@ -12,6 +12,7 @@ from hushtable import _native
 from hushtable.cli.output import Json, examples, note, print_bench
 from hushtable.errors import ConfigError
 
+from .. import native
 from ..measure.floors import ckks_floor
 from ..measure.records import bench_record
 
@@ -54,7 +55,7 @@ def infer(
     if not 1 <= runs <= 1000:
         raise ConfigError(f"--runs is {runs}, but must be 1 to 1000")
     note("planning, making keys, preparing the model")
-    measured = json_.loads(_native.bench.infer_seconds(threshold=_THRESHOLDS[model], runs=runs))
+    measured = json_.loads(native.infer_seconds(threshold=_THRESHOLDS[model], runs=runs))
     print_bench(_record(model, runs, measured), json)
 
 

@@ -23,6 +23,7 @@ from hushtable.nn import PrivateEmbedding, PrivateEmbeddingBag
 from hushtable.server import ServerProcess, _affinity, make_certificates
 from hushtable.table import Table
 
+from .. import native
 from ..measure.records import bench_record
 
 #: Ids of a bag.
@@ -82,14 +83,14 @@ def layer(
                 print_bench(_measure(client, engines, count, rows, row_bytes, rounds), json)
 
 
-def _engine(rows: int, row_bytes: int, cpus: set[int]) -> _native.bench.Bench:
+def _engine(rows: int, row_bytes: int, cpus: set[int]) -> native.Bench:
     with _affinity(cpus):
-        return _native.bench.Bench(rows, row_bytes, threads=1, isa=None)
+        return native.Bench(rows, row_bytes, threads=1, isa=None)
 
 
 def _measure(
     client: Client,
-    engines: list[_native.bench.Bench],
+    engines: list[native.Bench],
     count: int,
     rows: int,
     row_bytes: int,
@@ -144,15 +145,15 @@ def _measure(
     )
 
 
-def _answer(engine: _native.bench.Bench, keys: int) -> list[float]:
+def _answer(engine: native.Bench, keys: int) -> list[float]:
     return engine.answer_seconds(keys, prg="aes128", seconds=0.0)
 
 
-def _both(engines: list[_native.bench.Bench], keys: int) -> float:
+def _both(engines: list[native.Bench], keys: int) -> float:
     """Seconds of a pass while the other engine has one too: the slower of the two."""
     times: list[float] = []
 
-    def answer(engine: _native.bench.Bench) -> None:
+    def answer(engine: native.Bench) -> None:
         times.append(statistics.median(_answer(engine, keys)))
 
     threads = [threading.Thread(target=answer, args=(engine,)) for engine in engines]

@@ -27,6 +27,7 @@ from hushtable.model import Model
 from hushtable.server import ServerProcess, make_certificates
 from hushtable.table import Table
 
+from .. import native
 from ..measure.floors import Floor
 from ..measure.records import bench_record
 
@@ -74,7 +75,7 @@ def model(
     if dim < 1 or rounds < 3:
         raise ConfigError("--dim must be at least 1 and --rounds at least 3")
     note(f"filling {len(rows)} tables, {sum(rows):,} x {4 * dim} B in all")
-    engine = _native.bench.ModelBench(rows, 4 * dim, threads=threads)
+    engine = native.ModelBench(rows, 4 * dim, threads=threads)
     note("checking, then measuring")
     times = engine.answer_seconds(batch, prg="aes128", seconds=seconds)
     note("measuring the floor")
@@ -95,7 +96,7 @@ def _rows(tables: str, scale: float) -> list[int]:
     return [max(3, math.ceil(count * scale)) for count in rows]
 
 
-def _floor(engine: _native.bench.ModelBench, batch: int) -> Floor:
+def _floor(engine: native.ModelBench, batch: int) -> Floor:
     """The least time of a batch: of all tables (:func:`hushtable._measure.floors.answer_floor`)."""
     gb_per_s = read_gb_per_s(engine.read_bytes, engine.threads)
     memory = engine.read_bytes / (gb_per_s * 1e9)
@@ -116,7 +117,7 @@ def _record(
     batch: int,
     times: list[float],
     floor: Floor,
-    engine: _native.bench.ModelBench,
+    engine: native.ModelBench,
     detail: dict[str, Any],
 ) -> dict[str, Any]:
     took = statistics.median(times)

@@ -12,6 +12,7 @@ from hushtable import _native
 from hushtable.cli.output import Json, examples, note, print_bench, print_json
 from hushtable.errors import ConfigError
 
+from .. import native
 from ..measure.floors import multiply_ns, row_select_floor, transform_floor
 from ..measure.records import bench_record
 from ._onion_figures import figures
@@ -87,7 +88,7 @@ def onion(
         raise ConfigError(f"row_bytes is {row_bytes}, but must be 1 to the table's bytes")
     rows = (table_mib << 20) // row_bytes
     note(f"preparing {rows:,} x {row_bytes} B")
-    engine = _native.bench.OnionBench(
+    engine = native.OnionBench(
         rows,
         row_bytes,
         parameters=parameters,
@@ -194,9 +195,7 @@ def ntt(
 
     The floor is the butterflies' multiplications alone, three 52-bit ones for eight of them.
     """
-    times, kernel = _native.bench.ntt_seconds(
-        degree, modulus_bits, is_inverse=inverse, seconds=seconds
-    )
+    times, kernel = native.ntt_seconds(degree, modulus_bits, is_inverse=inverse, seconds=seconds)
     floor = transform_floor(degree)
     value = min(times) * 1e6
     best = None if floor is None else floor.seconds * 1e6

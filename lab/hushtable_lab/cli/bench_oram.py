@@ -21,6 +21,7 @@ from hushtable.cli.output import Json, examples, note, print_bench, print_json, 
 from hushtable.errors import ConfigError
 from hushtable.fl.controller import Controller
 
+from .. import native
 from ..measure.records import bench_record
 
 
@@ -157,6 +158,7 @@ def _print(record: dict[str, Any], as_json: bool) -> None:
 def _raw(
     at: Path, params: dict[str, Any], popular: Popularity, threads: int, shown: bool
 ) -> dict[str, Any]:
+    native.require()
     requests, slots, dim = params["requests"], params["slots"], params["row_bytes"] // 4
     users = requests // slots
     created = {
@@ -210,7 +212,7 @@ def _raw(
     middle = walls.index(statistics.median_low(walls))
     report = reports[middle]
     pages = (report.read_bytes // 4096, report.written_bytes // 4096)
-    read_s, write_s = _native.bench.page_seconds(at / name / "tree", _PAGES)
+    read_s, write_s = native.page_seconds(at / name / "tree", _PAGES)
     floor = (pages[0] * read_s + pages[1] * write_s) / _PAGES / requests * 1e6
     value = walls[middle] / requests * 1e6
     steps = {step: us / requests for step, us in report.steps_us.items()}
@@ -256,7 +258,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity, threads: int) -
     file.unlink(missing_ok=True)
     note(f"building {params['rows']:,} x {params['row_bytes']} B")
     started = time.perf_counter()
-    memory = _native.bench.PathBench(file, params["rows"], params["row_bytes"])
+    memory = native.PathBench(file, params["rows"], params["row_bytes"])
     build_s = time.perf_counter() - started
     results = []
     for number in range(params["rounds"]):
@@ -265,7 +267,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity, threads: int) -
     levels, pages, file_bytes = memory.facts()
     del memory
     note("measuring the disk")
-    read_s, write_s = _native.bench.page_seconds(file, min(_PAGES, file_bytes // 4096))
+    read_s, write_s = native.page_seconds(file, min(_PAGES, file_bytes // 4096))
     seconds, facts, read, written = sorted(results, key=lambda r: r[0])[len(results) // 2]
     k, k_union = facts.pop("k"), facts.pop("k_union")
     steps = {step: us / requests for step, us in facts.items()}
@@ -331,7 +333,7 @@ def union(
     times: list[float] = []
     count = 0
     for _ in range(max(repeats, 1)):
-        seconds, count = _native.bench.union_seconds(ids, is_scan=False)
+        seconds, count = native.union_seconds(ids, is_scan=False)
         times.append(seconds)
     expected = len(np.unique(ids))
     if count != expected:
@@ -345,7 +347,7 @@ def union(
     more: dict[str, Any] = {}
     if scan:
         chunk = ids[:_CHUNK]
-        seconds, _ = _native.bench.union_seconds(chunk, is_scan=True)
+        seconds, _ = native.union_seconds(chunk, is_scan=True)
         more["scan_s"] = seconds * requests / len(chunk)
         more["scan_ratio"] = more["scan_s"] / value
     record = bench_record(

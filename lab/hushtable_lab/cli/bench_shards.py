@@ -26,6 +26,7 @@ from hushtable.server import Certificates, ServerProcess, _affinity, make_certif
 from hushtable.shards import plan_shards
 from hushtable.table import Table
 
+from .. import native
 from ..measure.records import bench_record
 from ._server_cpu import spending
 
@@ -79,6 +80,7 @@ def shards(
             raise ConfigError(f"{name} is {count}, but must be 1 or more")
     if max(shards, stubs) * 512 > rows:
         raise ConfigError(f"{rows:,} rows make no {max(shards, stubs)} shards of 512 or more")
+    native.require()
     cores = sorted(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="hushtable-bench-shards-") as name:
         folder = Path(name)
@@ -184,7 +186,7 @@ def _front(model: Path, made: Certificates, urls: list[str]) -> ServerProcess:
 def _check(front: ServerProcess, model: Path, made: Certificates) -> None:
     """Puts a sample together with what an ordinary server of the other side answers."""
     with ServerProcess(model, "right", device="cpu", tls=made.server) as right:
-        _native.bench.load_server(
+        native.load_server(
             front.url,
             partner=right.url,
             ca=made.ca,
@@ -203,7 +205,7 @@ def _load(
     warmup: float,
     seconds: float,
 ) -> dict[str, float]:
-    load = _native.bench.load_server(
+    load = native.load_server(
         front.url,
         partner=None,
         ca=made.ca,
@@ -220,9 +222,9 @@ def _load(
 _STUBS = """
 import json, sys
 from pathlib import Path
-from hushtable._native import bench
+from hushtable_lab import native
 model, certificate, key, seconds = sys.argv[1:]
-bench.stub_shards(
+native.stub_shards(
     Path(model), "left", tls=(Path(certificate), Path(key)), seconds=float(seconds),
     on_bound=lambda addrs: print(json.dumps(addrs), flush=True),
 )

@@ -24,6 +24,7 @@ from hushtable.errors import ConfigError, Error
 from hushtable.infer import ServerProcess, SharesClient
 from hushtable.server import make_certificates
 
+from .. import native
 from ..measure.records import bench_record
 
 _MODELS = ("criteo", "top")
@@ -95,7 +96,7 @@ def shares(
     if encrypted and model != "criteo":
         raise ConfigError("--encrypted is for --model criteo")
     note("making a model up")
-    made = _native.bench.SharesBench(model, divisor)
+    made = native.SharesBench(model, divisor)
     rows, table_bytes = made.tables()
     work = dict(zip(("client_us", "server_us", "activations"), made.work_us(200), strict=True))
     dealt = max(_DEALT, 5 * batch)
@@ -138,7 +139,7 @@ def shares(
 
 @contextlib.contextmanager
 def _client(
-    made: _native.bench.SharesBench, batch: int, dealer: str
+    made: native.SharesBench, batch: int, dealer: str
 ) -> Iterator[tuple[SharesClient, ServerProcess]]:
     """A client of two servers, each on a core of its own where there are two; and left."""
     cores = sorted(os.sched_getaffinity(0))
@@ -204,7 +205,7 @@ def _dealt(server: ServerProcess, count: int) -> None:
 
 def _measured(
     client: SharesClient,
-    made: _native.bench.SharesBench,
+    made: native.SharesBench,
     batch: int,
     seconds: float,
     calls_max: int | None,
@@ -251,6 +252,6 @@ def _measured(
 def _encrypted(seconds: float) -> dict[str, float]:
     """A prediction on encrypted features, by the plan with low thresholds, its fastest run."""
     note("the same shape on encrypted features")
-    measured = json_.loads(_native.bench.infer_seconds(threshold=500, runs=2))
+    measured = json_.loads(native.infer_seconds(threshold=500, runs=2))
     encrypted = (measured["client_ms"] + measured["server_ms"]) / 1e3
     return {"encrypted_s": encrypted, "encrypted_over_shares": encrypted / seconds}

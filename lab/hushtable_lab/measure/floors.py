@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hushtable import _native
 from hushtable._machine import cores, instruction_ns, read_gb_per_s
+
+from .. import native
 
 #: Rows that one 512-bit leaf holds shares of, by output group.
 ROWS_PER_LEAF = {"bits": 512, "z8": 64, "z32": 16}
@@ -35,7 +36,7 @@ class Floor:
 @functools.cache
 def multiply_ns() -> float | None:
     """Measured ``vpmadd52luq`` of 512 bits, in ns; None where the processor has none."""
-    return _native.bench.multiply_ns()
+    return native.multiply_ns()
 
 
 def answer_floor(rows: int, row_bytes: int, batch: int, threads: int, keys_per_pass: int) -> Floor:

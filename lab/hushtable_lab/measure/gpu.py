@@ -13,6 +13,7 @@ from typing import Any
 from hushtable import _native
 from hushtable._machine import wheel_folders
 
+from .. import native
 from .floors import ROWS_PER_LEAF
 from .records import bench_record
 
@@ -261,17 +262,17 @@ def _timed(
 @functools.cache
 def probe(device: int) -> Probe:
     """Measures the device ``device``: the best of several runs of each."""
-    return Probe(*_native.bench.gpu_probe(device, _folder_names()))
+    return Probe(*native.gpu_probe(device, _folder_names()))
 
 
-def open_bench(rows: int, row_bytes: int, device: int) -> _native.bench.GpuBench:
+def open_bench(rows: int, row_bytes: int, device: int) -> native.GpuBench:
     """An engine over random rows on the device ``device``."""
-    return _native.bench.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
+    return native.GpuBench(rows, row_bytes, device=device, folders=_folder_names())
 
 
-def open_bins(layout: _native.Layout, device: int) -> _native.bench.GpuBinsBench:
+def open_bins(layout: _native.Layout, device: int) -> native.GpuBinsBench:
     """An engine over the bins of ``layout`` on the device ``device``."""
-    return _native.bench.GpuBinsBench(layout, device=device, folders=_folder_names())
+    return native.GpuBinsBench(layout, device=device, folders=_folder_names())
 
 
 def _folder_names() -> list[str]:

@@ -7,8 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from . import bench as bench
-
 __all__ = [
     "BagsRows",
     "Call",
@@ -65,7 +63,6 @@ __all__ = [
     "apply_patch",
     "audit_log",
     "backup_verify",
-    "bench",
     "build_model",
     "build_table",
     "certificate_validities",

@@ -45,6 +45,17 @@ fn crates_use_only_what_the_arrows_allow() {
 }
 
 #[test]
+fn what_is_shipped_has_no_feature_of_tests_and_measurements() {
+    let files = ["Cargo.toml", "pyproject.toml", "Makefile", "Containerfile"];
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(root().join(file)).expect("text");
+        found.extend(arrows::check_shipped(file, &text));
+    }
+    assert_none(found);
+}
+
+#[test]
 fn every_crate_is_in_the_workspace() {
     let manifest: toml::Table =
         fs::read_to_string(root().join("Cargo.toml")).expect("text").parse().expect("TOML");

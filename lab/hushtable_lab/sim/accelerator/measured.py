@@ -15,6 +15,7 @@ from hushtable import _native
 from hushtable._machine import cores
 from hushtable.errors import ConfigError
 
+from ... import native
 from .processor import OPERATIONS, Processor, ProcessorSpec, ReadRate
 
 __all__ = ["best_of", "measure"]
@@ -42,7 +43,7 @@ def measure(
     Raises:
         ConfigError: where the processor has no 52-bit multiplications, whose time the model needs.
     """
-    one_ns = _native.bench.multiply_ns()
+    one_ns = native.multiply_ns()
     if one_ns is None:
         raise ConfigError(
             "this processor has no AVX-512 IFMA, whose multiplications the model counts: "
@@ -51,7 +52,7 @@ def measure(
     first, second = cache_bytes()
     us = {}
     for operation in OPERATIONS:
-        times = _native.bench.unit_seconds(
+        times = native.unit_seconds(
             operation, parameters=parameters, bytes=second // 2, seconds=seconds
         )
         us[operation] = min(times) * 1e6
@@ -62,9 +63,7 @@ def measure(
         if size > max(read_bytes_max, _READ_BYTES[1]):
             break
         one, every = (_native.read_gb_per_s(size, threads) for threads in (1, cores()))
-        gathers = _native.bench.unit_seconds(
-            "gather", parameters=parameters, bytes=size, seconds=seconds
-        )
+        gathers = native.unit_seconds("gather", parameters=parameters, bytes=size, seconds=seconds)
         reads.append(ReadRate(size, one, max(one, every), min(gathers) * 1e6))
         if progress is not None:
             progress()

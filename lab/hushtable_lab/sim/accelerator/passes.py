@@ -90,7 +90,7 @@ class Table:
 
     @staticmethod
     def of_facts(bytes_: int, parameters: str, facts: Mapping[str, Any]) -> Table:
-        """From what `_native.bench.OnionBench.facts` says."""
+        """From what `native.OnionBench.facts` says."""
         return Table(
             bytes_,
             parameters,

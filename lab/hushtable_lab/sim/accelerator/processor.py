@@ -33,7 +33,7 @@ __all__ = [
     "read_processor",
 ]
 
-#: Operations whose seconds a processor must say; ``hushtable._native.bench.unit_seconds`` has them.
+#: Operations whose seconds a processor must say; ``hushtable.native.unit_seconds`` has them.
 OPERATIONS = (
     "forward",
     "inverse",

@@ -16,6 +16,7 @@ import numpy as np
 from hushtable import _native
 from hushtable._machine import cores
 
+from ... import native
 from .deployment import Front, Stalls
 from .passes import Curve, Profile, Reading
 
@@ -67,7 +68,7 @@ def measure(
     stalls, best = Stalls(), 0
     runs = [(size, count) for size in sorted(sizes) for count in threads]
     for done, ((rows, row_bytes), count) in enumerate(runs, 1):
-        engine = _native.bench.Bench(rows, row_bytes, threads=count, isa=None)
+        engine = native.Bench(rows, row_bytes, threads=count, isa=None)
         best = best or engine.batch_keys_best
         keys = sorted({min(one, best) for one in _KEYS} | {best})
         times = {one: engine.answer_seconds(one, prg="aes128", seconds=seconds) for one in keys}

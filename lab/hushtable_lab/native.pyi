@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import Layout
+from hushtable._native import Layout
 
 __all__ = [
     "Bench",
@@ -32,6 +32,7 @@ __all__ = [
     "onion_operations",
     "onion_traffic",
     "page_seconds",
+    "require",
     "stub_shards",
     "union_seconds",
     "unit_seconds",
@@ -184,6 +185,7 @@ def onion_traffic(
     scratchpad_bytes: int,
 ) -> dict[str, Any]: ...
 def page_seconds(path: Path, count: int) -> tuple[float, float]: ...
+def require() -> None: ...
 def union_seconds(ids: _RowIds, *, is_scan: bool) -> tuple[float, int]: ...
 def unit_seconds(operation: str, *, parameters: str, bytes: int, seconds: float) -> list[float]: ...
 def infer_seconds(*, threshold: int | None, runs: int) -> str: ...
