@@ -31,6 +31,12 @@ def test_both_packages_are_of_one_version() -> None:
     assert metadata.requires("hushtable-lab") == LAB["dependencies"]
 
 
+def test_its_wheel_has_the_licence() -> None:
+    # flit takes none from the folder above.
+    assert LAB["license-files"] == ["LICENSE"]
+    assert (ROOT / "lab" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def taken(path: Path) -> set[str]:
     """Modules that a file of Python imports, and attributes of the native one that it names."""
     found = set()
