@@ -270,7 +270,7 @@ wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, 
 	done
 	for cpu in $(WHEELS); do .ci/wheel $$cpu $(BIN)/python; done
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./lab
-	@$(BIN)/python -m zipfile --list $$(ls -t dist/hushtable_lab-*.whl | head -n 1) | grep -q licenses/LICENSE \
+	@$(BIN)/python -m zipfile --list $$(ls -t dist/hushtable_lab-*.whl | head -n 1) | grep licenses/LICENSE >/dev/null \
 	    || { echo "the wheel of lab has no licence" >&2; exit 1; }
 
 gpu: optimised ## On a machine with a GPU: correctness, then the paper's tables and figures
