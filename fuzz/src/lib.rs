@@ -203,7 +203,8 @@ pub fn small_hybrid() -> Arc<HybridModel> {
         fraction: 12,
         activation,
     };
-    let activation = Some(Activation { rectify: true, window: [1, 1], shift: 6 });
+    let activation =
+        Some(Activation { rectify: true, most: None, window: [1, 1], stride: None, pad: [0; 4], shift: 6 });
     let stages = vec![stage("first", 0, first, activation), stage("last", 1, last, None)];
     let weights = |convolution: Convolution| {
         (0..convolution.weights()).map(|index| index as i32 % 41 - 20).collect::<Vec<_>>()
