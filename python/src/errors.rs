@@ -120,7 +120,8 @@ impl From<hushtable_table::Error> for Failure {
                     | RowsError::HeaderBytes
                     | RowsError::Lost
                     | RowsError::Row { .. }
-                    | RowsError::Sums { .. },
+                    | RowsError::Sums { .. }
+                    | RowsError::Tree,
                 ..
             } => Self::new("DamagedTable", text),
             hushtable_table::Error::Damaged { .. } => Self::new("DamagedTable", text),

@@ -120,7 +120,7 @@ impl RangeReading<'_> {
         Ok(())
     }
 
-    /// Whether all that was read is what the table's version says.
+    /// Whether all that was read is what the table's version says, and `rows.tree` over its leaves too.
     ///
     /// # Errors
     /// [`Error::Rows`] if not, with the first damaged block's first row where one can be named;
@@ -157,8 +157,14 @@ impl RangeReading<'_> {
             }
             version.push(hash);
         }
-        let (expected, found) = (self.table.version_below_patch(), version.finish());
+        let (levels, found) = version.finish_levels();
+        let expected = self.table.version_below_patch();
+        let tree = self.table.tree_mapping();
         match expected == found {
+            // The leaves' hashes are not looked at: who has some of the rows need not have them.
+            true if tree.is_some_and(|tree| !Geometry::new(shape).has_levels(tree, &levels)) => {
+                Err(self.table.rows_error(bundle::TREE, RowsError::Tree))
+            }
             true => Ok(()),
             false => {
                 let content = RowsError::Content { row: damaged, expected, found };
@@ -248,6 +254,26 @@ mod tests {
         let at = Geometry::new(opened.shape()).level_offset(0) as u64;
         tree.write_all_at(&[7; 32], at + 7 * 32).unwrap();
         assert!(read(&opened, 0..1_024).is_err());
+    }
+
+    #[test]
+    fn a_flip_anywhere_over_the_blocks_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table");
+        table(10_000, DType::F32).save(&path).unwrap();
+        let geometry = Geometry::new(Table::open(&path).unwrap().shape());
+        assert_eq!(geometry.levels, [40, 3, 1]);
+        let file = OpenOptions::new().read(true).write(true).open(path.join(bundle::TREE)).unwrap();
+        let first = geometry.level_offset(0) as u64;
+        for at in [first, first + 300, geometry.level_offset(1) as u64, geometry.file_bytes() - 1] {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+            let found = read(&Table::open(&path).unwrap(), 0..1_024);
+            assert!(found.is_err(), "byte {at}");
+            file.write_all_at(&byte, at).unwrap();
+        }
+        read(&Table::open(&path).unwrap(), 0..1_024).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reading a table's rows so that what is read is what its version says.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::bundle;
 use crate::error::{Error, RowsError};
@@ -9,6 +10,7 @@ use crate::mapping::Mapping;
 use crate::shape::BLOCK_ROWS;
 use crate::sums;
 use crate::table::Table;
+use crate::tree::Geometry;
 use crate::version::{BlockHash, BlockHasher, Version, VersionHasher};
 
 /// A reading of every row of a table, in any order and from any threads, that ends in a check of
@@ -21,6 +23,9 @@ pub struct Reading<'a> {
     table: &'a Table,
     hasher: BlockHasher,
     blocks: Box<[OnceLock<BlockHash>]>,
+    /// `rows.tree`, where it is of the rows that are read: not below a patch.
+    tree: Option<(&'a Mapping, Geometry)>,
+    has_other_leaves: AtomicBool,
 }
 
 impl Table {
@@ -43,7 +48,14 @@ impl Table {
     pub fn reading(&self) -> Result<Reading<'_>, Error> {
         self.check_frame()?;
         let blocks = (0..self.shape().blocks()).map(|_| OnceLock::new()).collect();
-        Ok(Reading { table: self, hasher: BlockHasher::new(self.manifest().hashing()), blocks })
+        let tree = self.tree_mapping().filter(|_| self.patch().is_none());
+        Ok(Reading {
+            table: self,
+            hasher: BlockHasher::new(self.manifest().hashing()),
+            blocks,
+            tree: tree.map(|tree| (tree, Geometry::new(self.shape()))),
+            has_other_leaves: AtomicBool::new(false),
+        })
     }
 
     /// Rows by id, each checked against its sum, the sums having been checked against the manifest.
@@ -111,11 +123,16 @@ impl Reading<'_> {
                 let row = block as u64 * BLOCK_ROWS as u64;
                 return Err(self.table.rows_error(bundle::ROWS, RowsError::Row { row }));
             }
+            if let Some((tree, geometry)) = &self.tree
+                && geometry.leaves_in(tree, block) != Some(&leaves)
+            {
+                self.has_other_leaves.store(true, Ordering::Relaxed);
+            }
         }
         Ok(())
     }
 
-    /// Whether all that was read is what the table's version says.
+    /// Whether all that was read is what the table's version says, and `rows.tree` is of that.
     ///
     /// # Errors
     /// [`Error::Rows`] if not, with the first damaged row where one can be named;
@@ -131,9 +148,19 @@ impl Reading<'_> {
                 }
             }
         }
-        let (expected, found) = (self.table.version(), version.finish());
+        let (levels, found) = version.finish_levels();
+        let expected = self.table.version();
         if expected == found {
-            return Ok(());
+            let is_other = self.tree.is_some_and(|(tree, geometry)| {
+                // By now it is known that what was read is right: the hashes are not.
+                self.has_other_leaves.into_inner()
+                    || !geometry.has_levels(tree, &levels)
+                    || tree.is_lost()
+            });
+            return match is_other {
+                true => Err(self.table.rows_error(bundle::TREE, RowsError::Tree)),
+                false => Ok(()),
+            };
         }
         let row = self.table.first_damaged_row();
         Err(self.table.rows_error(bundle::ROWS, RowsError::Content { row, expected, found }))

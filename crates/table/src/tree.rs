@@ -168,6 +168,20 @@ impl Geometry {
     }
 }
 
+impl Geometry {
+    /// The hashes in the bytes of `rows.tree` of a block's leaves.
+    pub(crate) fn leaves_in<'a>(&self, tree: &'a [u8], block: usize) -> Option<&'a [u8]> {
+        let first = block * self.block_leaves;
+        let end = (first + self.block_leaves).min(self.leaves);
+        tree.get(MARK.len() + first * HASH_BYTES..MARK.len() + end * HASH_BYTES)
+    }
+
+    /// Whether the bytes of `rows.tree` have these levels over the leaves.
+    pub(crate) fn has_levels(&self, tree: &[u8], levels: &[Vec<u8>]) -> bool {
+        tree.get(self.level_offset(0)..) == Some(&levels.concat())
+    }
+}
+
 /// The levels over the hashes of blocks, these first, and the version.
 pub(crate) fn upper_levels(shape: Shape, blocks: Vec<u8>) -> (Vec<Vec<u8>>, Version) {
     let mut levels = vec![blocks];

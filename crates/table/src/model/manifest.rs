@@ -457,7 +457,7 @@ fn hash(bytes: &[u8]) -> Version {
     Version::from(*blake3::hash(bytes).as_bytes())
 }
 
-fn clip(name: &str) -> String {
+pub(super) fn clip(name: &str) -> String {
     name.chars().take(TEXT_CLIPPED).collect()
 }
 

@@ -263,6 +263,17 @@ pub enum MapError {
         /// The map's.
         found: Version,
     },
+    /// A map that calls the model by another name, which would become a folder's.
+    #[error(
+        "the map is of a model called {found:?}, this one is called {expected:?}: make it again with `hushtable \
+         shard plan`"
+    )]
+    Name {
+        /// The model's.
+        expected: String,
+        /// The map's, cut.
+        found: String,
+    },
     /// Rows of a table that two shards have, or that none has.
     #[error(
         "{}: rows {first} to {end} of table {table:?} are {}; make the map again with `hushtable shard plan`",
@@ -504,9 +515,14 @@ impl ShardMap {
     /// Checks that it is of this version of this model.
     ///
     /// # Errors
-    /// [`MapError::Model`] for a map of another version, or that names or sizes its tables otherwise.
+    /// [`MapError::Model`] for a map of another version, or that names or sizes its tables otherwise;
+    /// [`MapError::Name`] for another name.
     pub fn check_model(&self, model: &ModelManifest) -> Result<(), MapError> {
         let (expected, found) = (model.version(), self.document.model);
+        if self.document.name != model.name() {
+            let (expected, found) = (model.name().to_owned(), super::manifest::clip(self.name()));
+            return Err(MapError::Name { expected, found });
+        }
         // Names lead to files: those of a map are the manifest's, which were checked.
         let is_its = |(of_map, of_model): (&ShardedTable, &super::TableRef)| {
             (&of_map.name, of_map.version, of_map.rows, of_map.row_bytes)

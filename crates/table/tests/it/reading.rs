@@ -85,6 +85,19 @@ fn every_flipped_bit_of_rows_and_sums_is_found_and_its_row_named() {
             assert!(table.checked_rows().is_err());
             flip(&sums, at);
         }
+        // Of the tree, which a patch is made by: its mark is checked where it opens.
+        let tree = folder.path().join("films/rows.tree");
+        let bytes = std::fs::metadata(&tree).unwrap().len();
+        for at in [16, bytes / 2, bytes - 1] {
+            flip(&tree, at);
+            let error = read(&table).unwrap_err();
+            assert!(
+                matches!(&error, Error::Rows { source: RowsError::Tree, .. }),
+                "byte {at} of {bytes}: {error}"
+            );
+            flip(&tree, at);
+        }
+        read(&table).unwrap();
     }
 }
 

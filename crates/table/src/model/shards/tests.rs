@@ -231,6 +231,15 @@ fn a_map_names_no_files_but_the_models() {
     assert!(matches!(other.check_model(model.manifest()), Err(MapError::Model { .. })));
     fs::write(model.path().join(places::SHARDS), other.to_json()).unwrap();
     assert!(ShardMap::read(&model).is_err());
+    // Its own name becomes a folder's, too.
+    for name in ["../victim/planted", "/tmp/planted", "n", "\u{1b}[2J"] {
+        let mut document = map.document.clone();
+        document.name = name.into();
+        let other = ShardMap::from_json(&ShardMap::sealed(document).to_json());
+        let checked = other.and_then(|other| other.check_model(model.manifest()));
+        let error = checked.expect_err(name).to_string();
+        assert!(!error.contains('\u{1b}'), "{error:?}");
+    }
 }
 
 #[test]

@@ -17,9 +17,8 @@ impl ShardMap {
     /// model's version: the tables' manifests, layouts and patches, the dense file, and the shard's
     /// rows. The model may be a copy that has [`pieces`](Self::pieces) alone.
     ///
-    /// `progress` is called with the bytes of rows done and the bytes there are. What lies above the
-    /// blocks' hashes in `rows.tree` is not looked at: no shard reads it. Nor are prepared files: what knows
-    /// their columns checks those.
+    /// `progress` is called with the bytes of rows done and the bytes there are. Prepared
+    /// files are not looked at: what knows their columns checks those.
     ///
     /// # Errors
     /// [`Error::ShardMap`] for a shard that there is not; [`Error::Rows`], [`Error::Damaged`] or
