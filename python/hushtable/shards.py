@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,8 @@ def fetch_shard(
     *,
     shard: int | None,
     scheme: str = "pair",
+    version: str | None = None,
+    follow_redirects: bool = False,
     progress: Progress | None = None,
 ) -> Fetched:
     """Copies what one shard of a model needs, or a front, which has no rows.
@@ -218,19 +221,25 @@ def fetch_shard(
     not copied again.
 
     Args:
-        source: a model's folder, or its URL (``s3://``, ``https://`` and what else fsspec opens:
-            ``pip install 'hushtable[remote]'``). The map must be in it.
+        source: a model's folder, or its URL: ``https://``, or ``s3://`` and what else fsspec opens
+            (``pip install 'hushtable[remote]'``). The map must be in it.
         folder: where fetched models are kept; of each version one part. ``hushtable serve --watch``
             takes the newest of them.
         shard: which shard; None for a front.
         scheme: ``pair``, or ``onion`` for a server that is asked alone: its rows, and its part of
             the prepared files that the map names.
+        version: the model's version, 64 hexadecimal digits: a source of another is refused. None
+            takes whichever is there.
+        follow_redirects: go to other hosts, too, where an HTTP server sends there.
         progress: called with (bytes done, bytes): of copying and checking together.
 
     Raises:
-        ConfigError: a URL that nothing installed opens, a shard that is no number.
+        ConfigError: a URL that nothing installed opens, a shard that is no number, a version that
+            is none.
+        VersionMismatch: the source holds another version than ``version``.
         ShardMapError: a shard that there is not, or a map that is damaged or of another version.
-        FetchError: a source that cannot be read, or a disk that cannot be written.
+        FetchError: a source that cannot be read or that sends elsewhere, or a disk that cannot be
+            written.
         SourceChanged: the source changed meanwhile: the next call begins anew.
         NoRoom: the disk has less room than it takes.
         PartExists: the folder has another part of this version.
@@ -239,7 +248,10 @@ def fetch_shard(
     """
     if shard is not None and (isinstance(shard, bool) or not isinstance(shard, int)):
         raise ConfigError(f"shard must be a whole number, or None for a front, not {shard!r}")
-    fetch = Fetch(open_source(source), Path(folder), scheme, shard, progress)
+    if version is not None and not re.fullmatch("[0-9a-f]{64}", version):
+        raise ConfigError(f"version must have 64 hexadecimal digits, not be {version!r}")
+    opened = open_source(source, follow_redirects=follow_redirects)
+    fetch = Fetch(opened, Path(folder), scheme, shard, version, progress)
     copied = fetch.run()
     of = fetch.map
     return Fetched(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hushtable._printable import named, one_line
 from hushtable.errors import Error, ModelError
 from hushtable.infer import _draft, networks
 from hushtable.infer._draft import Draft
-from hushtable.infer._printable import named, one_line
 
 onnx = pytest.importorskip("onnx", reason="the extra hushtable[onnx] is not installed")
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT

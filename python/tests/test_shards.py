@@ -76,7 +76,7 @@ def model(made: Path, tmp_path: Path) -> Path:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copying, "CHUNK_BYTES", 16 << 10)
     monkeypatch.setattr(copying, "SYNC_BYTES", 32 << 10)
-    monkeypatch.setattr(fetch_source, "_WAITS_S", (0.01, 0.01))
+    monkeypatch.setattr(fetch_source, "WAITS_S", (0.01, 0.01))
 
 
 def check_whole(source: Path, fetched: Path, shard: int | None) -> None:

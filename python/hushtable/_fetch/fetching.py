@@ -36,6 +36,7 @@ from ..errors import (
     ShardMapError,
     SourceChanged,
     TableError,
+    VersionMismatch,
 )
 from ..table import Progress
 from .copying import Chunk, Journal, Piece, chunks_of, copy, damaged, sync, write_failed
@@ -70,6 +71,7 @@ class Fetch:
         folder: the folder of fetched models.
         scheme: ``pair`` or ``onion``: whose shards they are.
         shard: which shard; None for a front.
+        version: the model's, in hex; None to take whichever is there.
         progress: called with bytes done and bytes there are, copying and checking together.
     """
 
@@ -79,6 +81,7 @@ class Fetch:
         folder: Path,
         scheme: str,
         shard: int | None,
+        version: str | None,
         progress: Progress | None,
     ) -> None:
         self._source = source
@@ -96,6 +99,13 @@ class Fetch:
         except TableError as error:
             raise type(error)(f"{source.shown}: {error}") from error
         self.map: dict[str, Any] = found["map"]
+        if version is not None and self.map["model"] != version:
+            raise VersionMismatch(
+                f"{source.shown} holds version {self.map['model']} of the model, not {version}: "
+                "nothing was fetched",
+                expected=version,
+                found=self.map["model"],
+            )
         self._heads: dict[str, int | None] = dict(found["heads"])
         shards = len(self.map["shards"])
         if shard is not None and not 0 <= shard < shards:

@@ -1,4 +1,4 @@
-"""Where a model is fetched from: a folder, or what fsspec opens."""
+"""Where a model is fetched from: a folder, an HTTP server, or what fsspec opens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from .._printable import one_line
 from ..errors import ConfigError, FetchError
 
-__all__ = ["MAPS", "FileFacts", "Source", "first_files", "no_file", "open_source"]
+__all__ = [
+    "MAPS",
+    "WAITS_S",
+    "FileFacts",
+    "Source",
+    "cut_short",
+    "first_files",
+    "no_file",
+    "no_ranges",
+    "open_source",
+    "without_secrets",
+    "words",
+]
 
 #: Where a model's map of shards is, by the scheme that it is for.
 MAPS = {"pair": "shards.json", "onion": "shards.onion.json"}
@@ -41,7 +54,7 @@ _TAGS = (
     "created",
 )
 #: Seconds to wait before a read is tried again; a network that is gone for longer ends the fetch.
-_WAITS_S = (0.5, 2.0, 8.0)
+WAITS_S = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +88,21 @@ class Source(Protocol):
         """Some of a file's bytes. Raises FetchError where it has not that many."""
 
 
-def open_source(place: str | os.PathLike[str]) -> Source:
-    """A folder, or a URL of what fsspec opens.
+def open_source(place: str | os.PathLike[str], *, follow_redirects: bool = False) -> Source:
+    """A folder, the URL of one at an HTTP server, or a URL of what fsspec opens.
+
+    Args:
+        place: where the model is.
+        follow_redirects: go to other hosts, too, where an HTTP server sends there.
 
     Raises:
         ConfigError: a URL that nothing installed opens.
     """
     text = os.fspath(place)
+    if text.lower().startswith(("http://", "https://")):
+        from .web import Web
+
+        return Web(text, follow_redirects=follow_redirects)
     return _Remote(text) if "://" in text else _Folder(Path(text))
 
 
@@ -115,9 +136,18 @@ def no_file(shown: str, path: str) -> FetchError:
     )
 
 
-def _cut_short(shown: str, path: str, first: int, count: int, found: int) -> FetchError:
+def cut_short(shown: str, path: str, first: int, count: int, found: int) -> FetchError:
+    """What to say of a file that ends too soon."""
     return FetchError(
         f"{shown}: {path} gave {found} bytes where {count} were asked for, from byte {first} on"
+    )
+
+
+def no_ranges(shown: str, path: str) -> FetchError:
+    """What to say of a source that cannot give some of a file."""
+    return FetchError(
+        f"{shown} does not say how long {path} is, or gives it in one piece alone: a "
+        "source must say sizes and give ranges of bytes"
     )
 
 
@@ -149,7 +179,7 @@ class _Folder:
         except OSError as error:
             raise self._failed(path, error) from error
         if done < count:
-            raise _cut_short(self.shown, path, first, count, done)
+            raise cut_short(self.shown, path, first, count, done)
         return bytes(data)
 
     def _failed(self, path: str, error: OSError) -> FetchError:
@@ -162,7 +192,7 @@ class _Remote:
     threads = 4
 
     def __init__(self, url: str) -> None:
-        self.shown = _shown(url)
+        self.shown = without_secrets(url)
         try:
             import fsspec
         except ImportError as error:
@@ -172,7 +202,7 @@ class _Remote:
             self._files, root = fsspec.core.url_to_fs(url)
         # Any of dozens of packages may be what opens it.
         except Exception as error:
-            text = f"{self.shown} cannot be opened by fsspec: {_words(error)}"
+            text = f"{self.shown} cannot be opened by fsspec: {words(error)}"
             raise ConfigError(text) from error
         self._root = root.rstrip("/")
 
@@ -188,7 +218,7 @@ class _Remote:
             return None
         size = found.get("size")
         if not isinstance(size, int) or found.get("partial") is False:
-            raise self._no_ranges(path)
+            raise no_ranges(self.shown, path)
         tag = "; ".join(f"{key} {found[key]}" for key in _TAGS if found.get(key) is not None)
         return FileFacts(size, tag)
 
@@ -205,51 +235,40 @@ class _Remote:
         if data is None:
             raise no_file(self.shown, path)
         if len(data) > count:
-            raise self._no_ranges(path)
+            raise no_ranges(self.shown, path)
         if len(data) < count:
-            raise _cut_short(self.shown, path, first, count, len(data))
+            raise cut_short(self.shown, path, first, count, len(data))
         return data
-
-    def _no_ranges(self, path: str) -> FetchError:
-        return FetchError(
-            f"{self.shown} does not say how long {path} is, or gives it in one piece alone: a "
-            "source must say sizes and give ranges of bytes"
-        )
 
     def _tried(self, path: str, ask: Callable[[], _T]) -> _T | None:
         """What is answered; None where there is no such file."""
-        for wait in (*_WAITS_S, None):
+        for wait in (*WAITS_S, None):
             try:
                 return ask()
             # Each file system raises what the library below it does.
             except Exception as error:
-                cause = _cause(error)
-                if isinstance(cause, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+                if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
                     return None
-                if wait is None or isinstance(cause, PermissionError):
-                    text = f"cannot read {path} from {self.shown}: {_words(cause)}"
+                if wait is None or isinstance(error, PermissionError):
+                    text = f"cannot read {path} from {self.shown}: {words(error)}"
                     raise FetchError(text) from error
                 time.sleep(wait)
         raise AssertionError("the last wait is none")
 
 
-def _cause(error: Exception) -> Exception:
-    """What went wrong: over HTTP, fsspec says that there is no file whatever it was."""
-    cause = error.__cause__
-    if not isinstance(error, FileNotFoundError) or not isinstance(cause, Exception):
-        return error
-    if (status := getattr(cause, "status", None)) is not None:
-        return error if status in (404, 410) else cause
-    is_of_http = type(cause).__module__.startswith("aiohttp")
-    is_of_network = is_of_http or isinstance(cause, ConnectionError | TimeoutError)
-    return cause if is_of_network else error
-
-
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
     """What a library says, without the user and password that a URL may have."""
-    return f"{type(error).__name__}: {_shown(str(error))}" if str(error) else type(error).__name__
+    return (
+        f"{type(error).__name__}: {without_secrets(str(error))}"
+        if str(error)
+        else type(error).__name__
+    )
 
 
-def _shown(text: str) -> str:
-    """A text whose URLs have neither user and password nor a query, which may be a signature."""
-    return re.sub(r"(://[^\s?#]*)[?#]\S*", r"\1", re.sub(r"://[^/@\s]*@", "://", text))
+def without_secrets(text: str) -> str:
+    """A text in one line that any terminal prints, whose URLs have neither user and password nor a
+    query, which may be a signature.
+    """
+    # Up to the last @ of a word: a password may hold an @, a slash and a question mark.
+    text = re.sub(r"://\S*@", "://", text)
+    return one_line(re.sub(r"(://[^\s?#]*)[?#]\S*", r"\1", text))

@@ -115,7 +115,7 @@ def fetch(
     source: Annotated[
         str,
         typer.Argument(
-            help="The model with its map: a folder, or a URL of what fsspec opens "
+            help="The model with its map: a folder, an http(s) URL, or one of what fsspec opens "
             "(pip install 'hushtable\\[remote]').",
             show_default=False,
         ),
@@ -131,6 +131,20 @@ def fetch(
         bool, typer.Option("--front", help="Fetch what a front needs: no rows.")
     ] = False,
     scheme: _Scheme = "pair",
+    version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEX",
+            help="The model's version, all 64 digits: refuse a source that holds another.",
+            show_default=False,
+        ),
+    ] = None,
+    follow_redirects: Annotated[
+        bool,
+        typer.Option(
+            "--follow-redirects", help="Go to other hosts, too, where the source sends there."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Copy what a shard, or a front, needs of a model, and check every byte of it.
@@ -143,7 +157,15 @@ def fetch(
         raise ConfigError("name what to fetch: --shard K, or --front")
     started = time.perf_counter()
     with progress_bar("fetching", shown=not json, of_bytes=True) as progress, _killable():
-        fetched = fetch_shard(source, output, shard=shard, scheme=scheme, progress=progress)
+        fetched = fetch_shard(
+            source,
+            output,
+            shard=shard,
+            scheme=scheme,
+            version=version,
+            follow_redirects=follow_redirects,
+            progress=progress,
+        )
     seconds = round(time.perf_counter() - started, 3)
     if json:
         record = dataclasses.asdict(fetched)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .._printable import named, one_line
 from ..errors import ModelError
 from ._network import INPUT, Floats, Network, Node, Shape, text
-from ._printable import named, one_line
 
 #: What a client does to an opened answer: it stands at the end of a network only.
 _POSTS = {"softmax", "sigmoid"}

@@ -11,13 +11,13 @@ import importlib
 from pathlib import Path
 from typing import overload
 
+from .._printable import one_line, printed
 from ..errors import ConfigError, ModelError
 from ._draft import Draft
 from ._keras_file import Weights, hdf5, model, refuse_others
 from ._keras_graph import Graph, Layer, graph
 from ._keras_layers import Layers, Value
 from ._network import INPUT, Network
-from ._printable import one_line, printed
 
 
 @overload

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .._fields import Fields
+from .._printable import one_line
 from ..errors import ModelError
 from ._network import Shape
-from ._printable import one_line
 
 #: A larger size is no network's, and overflows what is computed of it.
 SIZE_MAX = 2**31 - 1

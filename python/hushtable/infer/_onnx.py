@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 
 from .._fields import Fields
+from .._printable import named, one_line, printed, quoted
 from ..errors import ModelError
 from ._compare import compared
 from ._network import Network, Shape
@@ -21,7 +22,6 @@ from ._onnx_file import Array, File
 from ._onnx_graph import Operator, trimmed
 from ._onnx_value import CHANNELS, FIRST, Value
 from ._onnx_windows import Windows
-from ._printable import named, one_line, printed, quoted
 
 #: What changes nothing in an inference.
 _NOTHING = {"Identity": "an identity", "Dropout": "a dropout, which inference does without"}

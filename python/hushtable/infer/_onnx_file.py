@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .._fields import Fields
+from .._printable import named, quoted
 from ..errors import ConfigError, ModelError
 from ._draft import NUMBERS_MAX
-from ._printable import named, quoted
 
 __all__ = ["Array", "Ends", "File"]
 

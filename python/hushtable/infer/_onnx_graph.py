@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .._fields import Fields
+from .._printable import quoted
 from ._draft import Draft, Numbers
 from ._network import INPUT, Floats, Shape
 from ._onnx_file import Array, Ends, File
 from ._onnx_value import FIRST, LAST, Value
-from ._printable import quoted
 
 __all__ = ["IMAGES", "Graph", "Operator", "trimmed"]
 

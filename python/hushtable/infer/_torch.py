@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .._fields import Fields
+from .._printable import one_line, printed
 from ..errors import ModelError
 from ._compare import compared
 from ._draft import Draft
 from ._network import INPUT, Floats, Network, Shape
-from ._printable import one_line, printed
 from ._torch_functions import Functions
 from ._torch_layers import Layers
 from ._torch_module import Module, telling

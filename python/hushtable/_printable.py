@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import Error
+from .errors import Error
 
 #: Characters of a name, and of a message.
 _NAME_MAX = 160
