@@ -150,7 +150,7 @@ test-soak: setup ## Servers that are killed and drained, and what a thousand cli
 	@code=0; $(NEXTEST) --profile rest || code=$$?; cp target/nextest/rest/junit.xml target/reports/soak.xml; exit $$code
 
 test-doc: setup ## rustdoc, and the examples in it
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --features hushtable-infer/bench --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --exclude hushtable-python --features hushtable-infer/bench,hushtable-oram/bench --no-deps --quiet
 	cargo test --workspace $(MEASURED) --quiet --doc
 
 test-notebooks: setup

@@ -2,8 +2,8 @@
 //!
 //! [`dlrm`] compiles a recommendation model to a circuit on encrypted features and runs it, [`shares`] computes
 //! one on shares that two servers hold; [`trace`]
-//! records a circuit's operations, [`project`] says what they would take elsewhere, and [`coded`] is
-//! the lookup that came before, to compare with.
+//! records a circuit's operations, and [`project`] says what they would take elsewhere. Behind the feature `bench`
+//! are what measures them, and `coded`, the lookup that came before, to compare with.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as hushtable_infer;
 
+#[cfg(feature = "bench")]
 pub mod coded;
 pub mod dlrm;
 pub mod hybrid;

@@ -110,8 +110,9 @@ pub mod shape;
 pub mod tree;
 pub mod vtree;
 
-// Branch-free building blocks, and the baseline that the tree is measured against.
+// Branch-free building blocks, and the baseline that the tree is measured against, for the laboratory.
 pub mod oblivious;
+#[cfg(feature = "bench")]
 pub mod path;
 
 pub use aggregate::AggregateSpec;
