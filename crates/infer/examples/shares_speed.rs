@@ -1,8 +1,7 @@
 //! What an inference on shares takes: `cargo run --release -p hushtable-infer --features bench
 //! --example shares_speed -- [FRACTION_BITS]`.
 
-use hushtable_infer::shares::bench::Model;
-use hushtable_infer::shares::price::{measure, measure_dealing};
+use hushtable_infer::shares::price::{Model, measure, measure_dealing};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fraction_bits = std::env::args().nth(1).map_or(Ok(12), |bits| bits.parse())?;

@@ -137,10 +137,6 @@ impl VersionHasher {
         self.blocks.extend_from_slice(block);
     }
 
-    pub(crate) fn finish(self) -> Version {
-        self.finish_levels().1
-    }
-
     /// The version, and the levels of the tree from the blocks up, where it is one.
     pub(crate) fn finish_levels(self) -> (Vec<Vec<u8>>, Version) {
         match self.hashing {

@@ -13,7 +13,7 @@ use crate::dlrm;
 use crate::dlrm::spec::{Activation, DlrmSpec, FeatureSpec, Interaction};
 use crate::dlrm::weights::Weights;
 
-pub use super::price::{Model, features};
+use super::price::Model;
 
 impl Model {
     /// Criteo's shape, 13-512-256-64-16 and 432-512-256-1 with 26 tables of `rows` rows, ReLUs.

@@ -432,7 +432,8 @@ const FULL: Duration = Duration::from_secs(1);
 mod tests {
     use std::path::Path;
 
-    use hushtable_infer::shares::bench::{Model, described};
+    use hushtable_infer::shares::bench::described;
+    use hushtable_infer::shares::price::Model;
     use hushtable_infer::store::StoreSpec;
     use tokio::sync::mpsc::unbounded_channel;
 
