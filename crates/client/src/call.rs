@@ -32,6 +32,12 @@ pub trait Protocol: 'static {
         None
     }
 
+    /// A call as it is sent so long after its operation began: of one that says how long it may be held, what is
+    /// left of that.
+    fn at(call: &Self::Call, _elapsed: Duration) -> Self::Call {
+        call.clone()
+    }
+
     /// Whether a call may be made again as it is, at a busy server or over a new connection. What may be sent
     /// once is made anew by what asks it ([`Ask::again`](super::Ask::again)).
     fn is_repeatable(_: &Self::Call) -> bool {
@@ -116,6 +122,8 @@ pub enum CallFault {
     },
     /// The server does not hold the client's evaluation keys.
     UnknownKeys,
+    /// The server has lost, or dropped, what was prepared for the call: it may be prepared anew.
+    Gone,
     /// The server is about to end: another of its side may be asked, or itself when it has come back.
     Draining,
     /// There is no connection, or it was lost before the reply.

@@ -100,7 +100,7 @@ impl<P: Protocol, E> Exchange<P, E> {
         }
         self.began.get_or_insert(now);
         self.state = State::Sent { id, at: now, heard: now };
-        Want::Send(self.call.clone())
+        Want::Send(P::at(&self.call, now.saturating_sub(patience.started)))
     }
 
     /// When a call that was sent is given up.

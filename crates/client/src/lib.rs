@@ -22,12 +22,14 @@
 //! - a call that is made again while the server is busy, and once where a connection was lost (`exchange`);
 //! - rounds of calls to several servers, each decided by what the last one brought ([`Script`]);
 //! - several servers of one operator, one of which is asked ([`Moves`]);
-//! - a session that is made anew where what servers hold has changed, by one operation for all ([`Operation`]).
+//! - a session that is made anew where what servers hold has changed, by one operation for all ([`Operation`]);
+//! - operations that follow each other, each with time of its own ([`Series`]).
 
 #![forbid(unsafe_code)]
 
 mod call;
 mod exchange;
+mod limits;
 mod lone;
 mod opener;
 mod operation;
@@ -35,6 +37,7 @@ mod place;
 mod random;
 mod route;
 mod run;
+mod series;
 mod shared;
 #[cfg(feature = "simulation")]
 pub mod simulation;
@@ -44,12 +47,14 @@ use std::time::Duration;
 
 pub use call::{CallError, CallFault, CallId, Error, OwnTime, Protocol};
 pub use exchange::{RECONNECT_WITHIN, pause};
-pub use lone::{Called, Limits, lone};
+pub use limits::{Called, Limits, Tried};
+pub use lone::lone;
 pub use operation::{Opening, Operation};
 pub use place::Place;
 pub use random::Random;
 pub use route::Moves;
 pub use run::{Round, RoundOf, Script, Tally, Verdict};
+pub use series::{InTurn, PartOutcome, Series, Then};
 pub use shared::{Ask, Bell, Cause, Connect, Shared, Timed};
 pub use uploads::{Upload, UploadTurn, Uploads};
 

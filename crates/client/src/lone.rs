@@ -6,46 +6,9 @@ use std::time::Duration;
 
 use super::route::Route;
 use super::{
-    Ask, Bell, Cause, Connect, Machine, Operation, Place, Protocol, Round, RoundOf, Script, Shared,
-    Tally, Timed,
+    Ask, Bell, Called, Cause, Connect, Limits, Machine, Operation, Place, Protocol, Round, RoundOf,
+    Script, Shared, Tally, Tried,
 };
-
-/// How long a client waits for one call.
-#[derive(Clone, Copy, Debug)]
-#[allow(clippy::exhaustive_structs, reason = "written field by field")]
-pub struct Limits {
-    /// The call.
-    pub call: Duration,
-    /// Until when it is made again, from the first time on.
-    pub whole: Duration,
-    /// Whether the last time may end later than that.
-    pub may_overrun: bool,
-    /// How long a busy server is asked again, each time.
-    pub busy: Duration,
-}
-
-impl Limits {
-    /// Of a call that is made within `call`, and again within as long.
-    pub fn of(call: Duration) -> Self {
-        Self { call, whole: call, may_overrun: false, busy: call }
-    }
-}
-
-/// What came of a call.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Called<R> {
-    /// The reply.
-    pub reply: R,
-    /// How often it was made again.
-    pub retries: u32,
-}
-
-impl<R> Timed for Called<R> {
-    fn took(&mut self, _: Duration, moves: u32) {
-        self.retries += moves;
-    }
-}
 
 /// Makes `call` to the one server at `place`. Where that is busy, drains, or was restarted since the last call, it
 /// is made again, where it may be ([`Protocol::is_repeatable`]); `again` says after which pause it is made again
@@ -64,7 +27,7 @@ where
 {
     let scheme = Lone { place, limits, protocol: PhantomData };
     let shared = Shared::new(scheme, (), (Route::default(), [None; 3]), Bell::new(|| {}));
-    Operation::new(&shared, LoneAsk { place, call, again }, random)
+    Operation::new(&shared, LoneAsk { place, call, limits, again }, random)
 }
 
 struct Lone<P> {
@@ -76,6 +39,7 @@ struct Lone<P> {
 struct LoneAsk<P: Protocol, A> {
     place: Place,
     call: P::Call,
+    limits: Limits,
     again: A,
 }
 
@@ -108,14 +72,6 @@ impl<P: Protocol> Connect for Lone<P> {
         (self.limits.call, self.limits.whole)
     }
 
-    fn may_overrun(&self) -> bool {
-        self.limits.may_overrun
-    }
-
-    fn busy_max(&self) -> Duration {
-        self.limits.busy
-    }
-
     fn is_misfit(&self, _: &P::Failure) -> bool {
         false
     }
@@ -142,8 +98,12 @@ where
         Ok(LoneScript { place: self.place, call: Some(self.call.clone()) })
     }
 
-    fn again(&self, cause: Cause<'_, P>, times: u32, random: u64) -> Option<Duration> {
-        (self.again)(cause, times, random)
+    fn limits(&self) -> Option<Limits> {
+        Some(self.limits)
+    }
+
+    fn again(&self, cause: Cause<'_, P>, tried: Tried, random: u64) -> Option<Duration> {
+        (self.again)(cause, tried.times, random)
     }
 }
 

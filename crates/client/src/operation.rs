@@ -9,7 +9,9 @@ use super::opener::{Opened, Opener};
 use super::route::{Route, Travel};
 use super::run::{Ids, Run};
 use super::shared::{Ask, Bell, Cause, Connect, Renewal, Shared, Timed, Turn};
-use super::{CallError, CallFault, CallId, Error, Machine, Protocol, Random, Step, Stepped};
+use super::{
+    CallError, CallFault, CallId, Error, Limits, Machine, Protocol, Random, Step, Stepped, Tried,
+};
 
 /// An error of an operation.
 type Failed<S, E> = Error<<<S as Connect>::Protocol as Protocol>::Failure, E>;
@@ -70,10 +72,12 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
     }
 
     fn patience(&self, started: Duration) -> Patience {
-        let (call_max, operation_max) = self.shared.scheme.limits();
-        let deadline = started.saturating_add(operation_max).saturating_add(self.put_off);
-        let scheme = &self.shared.scheme;
-        let (may_overrun, busy_max) = (scheme.may_overrun(), scheme.busy_max());
+        let limits = self.ask.limits().unwrap_or_else(|| {
+            let (call, whole) = self.shared.scheme.limits();
+            Limits { call, whole, may_overrun: false, busy: Duration::MAX }
+        });
+        let Limits { call: call_max, whole, may_overrun, busy: busy_max } = limits;
+        let deadline = started.saturating_add(whole).saturating_add(self.put_off);
         Patience { call_max, started, deadline, may_overrun, busy_max }
     }
 
@@ -103,12 +107,16 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
         error: Failed<S, E>,
         started: Duration,
     ) -> Result<State<S, A, E>, Failed<S, E>> {
+        if !self.ask.is_repeatable() {
+            return Err(error);
+        }
         let deadline = self.patience(started).deadline;
         let cause = match &error {
             Error::Call { fault, .. } => Cause::Fault(fault),
             Error::Failure(failure) => Cause::Failure(failure),
         };
-        if let Some(pause) = self.ask.again(cause, self.anew, self.random.number()) {
+        let tried = Tried { times: self.anew, elapsed: now.saturating_sub(started) };
+        if let Some(pause) = self.ask.again(cause, tried, self.random.number()) {
             let from = now + pause;
             self.anew += 1;
             return match from < deadline {

@@ -72,6 +72,8 @@ pub struct Tally {
     pub sent_bytes: u64,
     /// How often a busy server was asked again.
     pub retries: u32,
+    /// Since the operation began.
+    pub elapsed: Duration,
 }
 
 /// A script on its way.
@@ -134,6 +136,7 @@ impl<S: Script, E> Run<S, E> {
             if let Some(until) = until {
                 return Step::Wait { until };
             }
+            self.tally.elapsed = now.saturating_sub(self.patience.started);
             let round = self.turn();
             if let Some(since) = self.paused
                 && !matches!(round, Ok(Round::Pause(_, Some(_))))

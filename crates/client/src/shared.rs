@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::route::Route;
 use super::run::{Script, States};
-use super::{CallFault, Place, Protocol};
+use super::{CallFault, Limits, Place, Protocol, Tried};
 
 /// How a client of one scheme makes a session: what it knows of one version of what servers hold.
 pub trait Connect: Send + Sync + 'static {
@@ -28,16 +28,6 @@ pub trait Connect: Send + Sync + 'static {
 
     /// How long one call may take, and a whole operation.
     fn limits(&self) -> (Duration, Duration);
-
-    /// Whether a call that was begun within an operation's time may take all of its own.
-    fn may_overrun(&self) -> bool {
-        false
-    }
-
-    /// How long a call is made again at a busy server, where that is less than what is left of the operation.
-    fn busy_max(&self) -> Duration {
-        Duration::MAX
-    }
 
     /// Whether servers of another route may do where those of one did not fit each other, or what is asked for.
     fn is_misfit(&self, failure: &<Self::Protocol as Protocol>::Failure) -> bool;
@@ -65,9 +55,24 @@ pub trait Ask<S: Connect>: Send {
         false
     }
 
+    /// How long it may take, where that is not what any operation of the client may ([`Connect::limits`]).
+    fn limits(&self) -> Option<Limits> {
+        None
+    }
+
+    /// Whether it may be asked more than once at all: not where a server may have done it though it did not say so.
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
     /// After which pause the requests are made anew within the same session; `None` where `cause` is no reason
-    /// to. That was done `times` times before; `random` spreads many clients.
-    fn again(&self, _cause: Cause<'_, S::Protocol>, _times: u32, _random: u64) -> Option<Duration> {
+    /// to. `random` spreads many clients.
+    fn again(
+        &self,
+        _cause: Cause<'_, S::Protocol>,
+        _tried: Tried,
+        _random: u64,
+    ) -> Option<Duration> {
         None
     }
 

@@ -2,6 +2,7 @@
 //! a client reads is what both held, or an error, and what may be sent once is never sent twice.
 
 mod keys;
+mod series;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use hushtable_client::simulation::{Answered, Faults, Network, bell, random_fault
 use hushtable_client::{
     Ask, Bell, CallError, CallFault, CallId, Called, Cause, Connect, Error, Limits, Machine,
     Opening, Operation, Place, Protocol, Random, Round, RoundOf, Script, Shared, Step, Tally,
-    Timed, lone, pause,
+    Timed, Tried, pause,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -57,7 +58,8 @@ impl Protocol for Toy {
     }
 }
 
-struct Pair;
+/// How many servers there are at each place.
+struct Pair([usize; 3]);
 
 struct Opens {
     has_asked: bool,
@@ -89,7 +91,7 @@ impl Connect for Pair {
     }
 
     fn servers(&self) -> [usize; 3] {
-        [2, 2, 0]
+        self.0
     }
 
     fn limits(&self) -> (Duration, Duration) {
@@ -138,10 +140,10 @@ impl Ask<Pair> for Read {
         *failure == Failure::Foreign
     }
 
-    fn again(&self, cause: Cause<'_, Toy>, times: u32, random: u64) -> Option<Duration> {
+    fn again(&self, cause: Cause<'_, Toy>, tried: Tried, random: u64) -> Option<Duration> {
         match cause {
             Cause::Fault(&CallFault::Busy { retry_after }) => {
-                Some(pause(retry_after, times, random))
+                Some(pause(retry_after, tried.times, random))
             }
             _ => None,
         }
@@ -237,7 +239,7 @@ fn open(
     seed: u64,
     bell: Bell,
 ) -> impl Machine<&'static str, Protocol = Toy, Output = Arc<Shared<Pair>>> {
-    Opening::new(Pair, bell, seed, |shared| shared)
+    Opening::new(Pair([2, 2, 0]), bell, seed, |shared| shared)
 }
 
 #[test]
@@ -248,6 +250,69 @@ fn what_both_held_or_an_error_and_nothing_sent_twice() {
     assert!(right > 1000 && anew > 300 && failed > 100, "{counts:?}");
 }
 
+/// One call, within limits of its own.
+struct Lone {
+    limits: Limits,
+    is_repeatable: bool,
+}
+
+struct LoneScript {
+    has_asked: bool,
+}
+
+impl Ask<Pair> for Lone {
+    type Output = Called<u64>;
+    type Script = LoneScript;
+
+    fn script(&self, _: &Arc<u64>, _: u64) -> Result<LoneScript, Failure> {
+        Ok(LoneScript { has_asked: false })
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        Some(self.limits)
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.is_repeatable
+    }
+
+    fn again(&self, cause: Cause<'_, Toy>, tried: Tried, random: u64) -> Option<Duration> {
+        match cause {
+            Cause::Fault(CallFault::Pending { retry_after }) => Some(*retry_after),
+            Cause::Fault(CallFault::Unreachable) | Cause::Failure(Failure::Late) => {
+                Some(pause(Duration::from_millis(200), tried.times, random))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Script for LoneScript {
+    type Protocol = Toy;
+    type Output = Called<u64>;
+
+    fn next(&mut self, replies: Vec<u64>, tally: Tally) -> RoundOf<Toy, Called<u64>> {
+        if !std::mem::replace(&mut self.has_asked, true) {
+            return Ok(Round::Ask(vec![(Place::Left, Call::Held)]));
+        }
+        Ok(Round::Done(Called { reply: replies[0], retries: tally.retries }))
+    }
+}
+
+/// A client whose session came of a network without faults, with one server at each place.
+fn settled() -> Arc<Shared<Pair>> {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let ((bell, rung), shared) = (bell(), RefCell::new(None));
+    let mut network = Network::new(&mut rng, &rung, Duration::ZERO, Faults::NONE);
+    let opening = Opening::new(Pair([1, 1, 0]), bell, 1, |shared| shared);
+    network.start(Duration::ZERO, WHOLE_MAX, opening, |_, opened| {
+        *shared.borrow_mut() = opened.ok();
+    });
+    network.run(&mut |_, _, _, _| Some(vec![Ok(3)]));
+    drop(network);
+    shared.into_inner().expect("nothing is wrong")
+}
+
 /// One call at a server that is busy, waits for others, is away for a while, or silent.
 fn called(
     limits: Limits,
@@ -255,23 +320,13 @@ fn called(
 ) -> (Duration, Result<Called<u64>, Error<Failure, &'static str>>) {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (_, rung) = bell();
-    let again = |cause: Cause<'_, Toy>, times, random| match cause {
-        Cause::Fault(CallFault::Pending { retry_after }) => Some(*retry_after),
-        Cause::Fault(CallFault::Unreachable) | Cause::Failure(Failure::Late) => {
-            Some(pause(Duration::from_millis(200), times, random))
-        }
-        _ => None,
-    };
     let outcome = RefCell::new(None);
     let mut network = Network::new(&mut rng, &rung, Duration::ZERO, Faults::NONE);
-    let machine = lone(Place::Single, Call::Held, limits, again, 7);
+    let machine = Operation::new(&settled(), Lone { limits, is_repeatable: true }, 7);
     network.start(Duration::ZERO, Duration::from_secs(60), machine, |now, called| {
         *outcome.borrow_mut() = Some((now, called));
     });
-    network.run(&mut |now, place, server, _| {
-        assert_eq!((place, server), (Place::Single, 0));
-        serve(now)
-    });
+    network.run(&mut |now, _, _, _| serve(now));
     drop(network);
     outcome.into_inner().expect("it ended")
 }
@@ -281,7 +336,7 @@ fn refused(fault: CallFault) -> Option<Vec<Answered<Toy>>> {
 }
 
 #[test]
-fn a_lone_call_is_made_again_for_as_long_as_it_may() {
+fn an_operation_with_limits_of_its_own_is_made_again_for_as_long_as_it_may() {
     let second = Duration::from_secs(1);
     let limits = Limits { whole: 9 * second, may_overrun: true, ..Limits::of(2 * second) };
     let hint = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_client::{Ask, CallFault, Cause, Place, Round, RoundOf, Script, Tally, Timed, pause};
+use hushtable_client::{Ask, CallFault, Cause, Place, Round, RoundOf, Script, Tally, Timed, Tried, pause};
 use hushtable_mpc::fill_random;
 use hushtable_pir::dpf::KeyPair;
 use hushtable_pir::{Platform, Prg};
@@ -90,7 +90,7 @@ impl Ask<Shares> for Predict {
     fn again(
         &self,
         cause: Cause<'_, SharedInference>,
-        times: u32,
+        tried: Tried,
         random: u64,
     ) -> Option<Duration> {
         let Cause::Fault(fault) = cause else { return None };
@@ -100,7 +100,7 @@ impl Ask<Shares> for Predict {
             CallFault::Draining | CallFault::Unreachable => LOST,
             _ => return None,
         };
-        Some(pause(hint, times, random))
+        Some(pause(hint, tried.times, random))
     }
 
     // What is dealt in some tenths of a millisecond is dealt where it is: another thread would take longer.
