@@ -32,8 +32,8 @@ pub trait Protocol: 'static {
         None
     }
 
-    /// A call as it is sent so long after its operation began: of one that says how long it may be held, what is
-    /// left of that.
+    /// A call as it is sent so long after its operation began: a call that says how long it may be held says what
+    /// is left of that.
     fn at(call: &Self::Call, _elapsed: Duration) -> Self::Call {
         call.clone()
     }

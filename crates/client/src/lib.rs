@@ -47,7 +47,7 @@ use std::time::Duration;
 
 pub use call::{CallError, CallFault, CallId, Error, OwnTime, Protocol};
 pub use exchange::{RECONNECT_WITHIN, pause};
-pub use limits::{Called, Limits, Tried};
+pub use limits::{Called, Limits, Timed, Tried};
 pub use lone::lone;
 pub use operation::{Opening, Operation};
 pub use place::Place;
@@ -55,7 +55,7 @@ pub use random::Random;
 pub use route::Moves;
 pub use run::{Round, RoundOf, Script, Tally, Verdict};
 pub use series::{InTurn, PartOutcome, Series, Then};
-pub use shared::{Ask, Bell, Cause, Connect, Shared, Timed};
+pub use shared::{Ask, Bell, Cause, Connect, Shared};
 pub use uploads::{Upload, UploadTurn, Uploads};
 
 /// What a machine wants next; `C` is its protocol's call.

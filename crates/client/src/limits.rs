@@ -1,8 +1,6 @@
-//! How long an operation may take, and what came of one that is a single call.
+//! How long an operation may take, how long it took, and what came of a single call.
 
 use std::time::Duration;
-
-use super::Timed;
 
 /// How long a client waits for one operation.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +31,12 @@ pub struct Tried {
     pub times: u32,
     /// Since it began.
     pub elapsed: Duration,
+}
+
+/// What says how long it took.
+pub trait Timed {
+    /// From the operation's first step to its last, and how often it was made again: at another server, or anew.
+    fn took(&mut self, elapsed: Duration, moves: u32);
 }
 
 /// What came of an operation that is one call.

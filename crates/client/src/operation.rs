@@ -8,9 +8,10 @@ use super::exchange::Patience;
 use super::opener::{Opened, Opener};
 use super::route::{Route, Travel};
 use super::run::{Ids, Run};
-use super::shared::{Ask, Bell, Cause, Connect, Renewal, Shared, Timed, Turn};
+use super::shared::{Ask, Bell, Cause, Connect, Renewal, Shared, Turn};
 use super::{
-    CallError, CallFault, CallId, Error, Limits, Machine, Protocol, Random, Step, Stepped, Tried,
+    CallError, CallFault, CallId, Error, Limits, Machine, Protocol, Random, Step, Stepped, Timed,
+    Tried,
 };
 
 /// An error of an operation.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::route::Route;
 use super::run::{Script, States};
-use super::{CallFault, Limits, Place, Protocol, Tried};
+use super::{CallFault, Limits, Place, Protocol, Timed, Tried};
 
 /// How a client of one scheme makes a session: what it knows of one version of what servers hold.
 pub trait Connect: Send + Sync + 'static {
@@ -90,12 +90,6 @@ pub enum Cause<'a, P: Protocol> {
     Fault(&'a CallFault),
     /// The client's refusal, before or after a call.
     Failure(&'a P::Failure),
-}
-
-/// What says how long it took.
-pub trait Timed {
-    /// From the operation's first step to its last, and how often it was made again: at another server, or anew.
-    fn took(&mut self, elapsed: Duration, moves: u32);
 }
 
 /// Rung whenever something changes that another operation may wait for.

@@ -9,7 +9,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("house", &[]),
     ("infer", &["client", "mpc", "pir", "rlwe", "table"]),
     ("mpc", &["prg", "rlwe"]),
-    ("oram", &["prg", "table"]),
+    ("oram", &["client", "prg", "table"]),
     ("pir", &["client", "prg", "rlwe", "table"]),
     ("prg", &[]),
     ("python", &["infer", "mpc", "oram", "pir", "prg", "ring", "rlwe", "serve", "table", "gpu"]),

@@ -69,6 +69,7 @@
 //! # }
 //! ```
 //!
+//! Whoever asks such a server over a network has a [`Trainer`](session::Trainer).
 //! `hushtable_serve` does the same behind gRPC, and the Python package's `Controller` in one process.
 //!
 //! # The parts
@@ -81,6 +82,7 @@
 // The main path.
 pub mod round;
 pub mod rounds;
+pub mod session;
 pub mod wire;
 
 // What a controller is told: what becomes of gradients, how ε is spent, under which key it is sealed,

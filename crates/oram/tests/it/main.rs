@@ -1,4 +1,5 @@
-//! Budgets and the privacy of updates, end to end.
+//! Budgets and the privacy of updates, end to end; whole clients of training servers over a simulated network.
 
 mod budget;
+mod session;
 mod update_privacy;

@@ -1,25 +1,25 @@
 //! Calls of a training server: the operator's and the users'.
 
+mod peer;
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_client::{CallFault, Limits};
+use hushtable_client::{Called, Machine, Place};
+use hushtable_oram::rounds::RoundLimits;
+use hushtable_oram::session::{SessionSpec, Token, Trainer, Training};
 use hushtable_oram::wire::{Context, Credential, Pin, UserSession};
-use tokio::time::Instant;
-use tonic::Request;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Channel;
 
 use super::refusal::REFUSALS;
-use super::{RoundReport, RoundSpec, TrainError, TrainInfo, TrainRefusal};
-use crate::peer::direct::{Again, Faults, never};
-use crate::peer::endpoint::{INFO_BYTES_MAX, Peer, REPLY_OVERHEAD_BYTES};
-use crate::wire::federated_training_client::FederatedTrainingClient;
-use crate::wire::{
-    AbandonRequest, BackupReply, BackupRequest, CloseRequestsRequest, FinishRequest,
-    OpenRoundRequest, RowsRequest, TrainInfoRequest, UploadRequest, UserRequest,
-};
-use crate::{EndpointSpec, Error, Refusal};
+use super::{RoundReport, RoundSpec, TrainError, TrainInfo};
+use crate::peer::drive::Driver;
+use crate::peer::endpoint::Peer;
+use crate::peer::random_u64;
+use crate::{EndpointSpec, Error};
+
+pub use hushtable_oram::session::BackupMade;
+
+use peer::{TrainWire, bearer};
 
 /// How a client reaches a training server.
 #[derive(Clone)]
@@ -59,26 +59,12 @@ impl TrainClientSpec {
     }
 }
 
-/// A backup that a server wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BackupMade {
-    /// Rounds committed.
-    pub rounds: u64,
-    /// Rounds that were ever begun.
-    pub rounds_begun: u64,
-    /// Bytes of its files.
-    pub bytes: u64,
-}
-
 /// A client of a training server, for the operator and for users alike.
 pub struct TrainClient {
-    peer: Peer,
-    call_max: Duration,
-    token: Option<MetadataValue<Ascii>>,
+    driver: Driver<TrainWire>,
+    trainer: Trainer,
     info: TrainInfo,
-    /// What users seal to; None where nobody has vouched for what is announced.
-    pin: Option<Pin>,
+    url: String,
 }
 
 impl TrainClient {
@@ -90,15 +76,20 @@ impl TrainClient {
     /// [`Error::Timeout`] for a server out of reach; [`Error::Unserved`] for a server that trains
     /// nothing; [`Error::Reply`]; [`Error::Sealed`] for a controller other than the pinned one.
     pub async fn connect(spec: &TrainClientSpec) -> Result<Self, Error> {
-        let token = spec.operator_token.as_deref().map(bearer).transpose()?;
+        // A token that no header can carry is found before anything is sent.
+        spec.operator_token.as_deref().map(bearer).transpose()?;
         let peer = Peer::new(&spec.server, spec.insecure, spec.connect_max, REFUSALS)?;
-        let info = fetch_info(&peer, spec.call_max).await?;
-        if spec.pin.is_some_and(|pin| pin != info.pin()) {
-            return Err(hushtable_oram::wire::Error::Pinned.into());
-        }
-        let is_trusted = spec.pin.is_some() || spec.trust_announced;
-        let pin = is_trusted.then(|| info.pin());
-        Ok(Self { peer, call_max: spec.call_max, token, info, pin })
+        let url = peer.url().to_owned();
+        let session = SessionSpec {
+            pin: spec.pin,
+            trusts_announced: spec.trust_announced,
+            operator_token: spec.operator_token.as_deref().map(Token::new),
+            call_max: spec.call_max,
+        };
+        let driver = Driver::new([(Place::Single, vec![peer])]);
+        let trainer = driver.run(Trainer::open(session, random_u64()?, driver.bell())).await?;
+        let info = trainer.announced().clone().into();
+        Ok(Self { driver, trainer, info, url })
     }
 
     /// The controller that users' messages are sealed to: the pinned one, or the announced one where
@@ -107,7 +98,7 @@ impl TrainClient {
     /// # Errors
     /// [`TrainError::NoPin`].
     pub fn pin(&self) -> Result<Pin, Error> {
-        self.pin.ok_or_else(|| TrainError::NoPin { url: self.peer.url().to_owned() }.into())
+        self.trainer.pin().ok_or_else(|| TrainError::NoPin { url: self.url.clone() }.into())
     }
 
     /// What is trained, as it was announced at the connection. A server's key and shape do not
@@ -121,7 +112,7 @@ impl TrainClient {
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn info(&self) -> Result<TrainInfo, Error> {
-        fetch_info(&self.peer, self.call_max).await
+        Ok((*self.run(self.trainer.info(random_u64()?)).await?).into())
     }
 
     /// Opens a round. The operator's.
@@ -130,19 +121,14 @@ impl TrainClient {
     /// [`Error::Refused`] where another round is open, for more users than the controller was made
     /// for, and without the operator's token; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn open_round(&self, spec: RoundSpec) -> Result<u64, Error> {
-        let limit_ms =
-            |time: Option<Duration>| time.map_or(0, |time| u64::from(milliseconds(time).max(1)));
-        let message = OpenRoundRequest {
-            users: spec.users.try_into().unwrap_or(u32::MAX),
-            users_min: spec.users_min.try_into().unwrap_or(u32::MAX),
-            request_ms: limit_ms(spec.request),
-            upload_ms: limit_ms(spec.upload),
-            finish_ms: limit_ms(spec.finish),
+        let limits = RoundLimits {
+            users: spec.users,
+            users_min: spec.users_min,
+            request_max: spec.request,
+            upload_max: spec.upload,
+            finish_max: spec.finish,
         };
-        // Not made again by itself: where the reply is lost, the round is open.
-        let mut client = client(&self.peer, REPLY_OVERHEAD_BYTES);
-        let call = client.open_round(signed(&self.token, message));
-        Ok(self.peer.within(self.call_max, call).await?.into_inner().round)
+        self.run(self.trainer.open_round(limits, random_u64()?)).await
     }
 
     /// Begins the round with the users that have come; returns their number. The operator's.
@@ -150,39 +136,22 @@ impl TrainClient {
     /// # Errors
     /// [`Error::Refused`] with too few users; as [`open_round`](Self::open_round).
     pub async fn close_requests(&self, round: u64) -> Result<usize, Error> {
-        let token = self.token.clone();
-        let reply = self.ask(None, move |peer| {
-            let message = signed(&token, CloseRequestsRequest { round });
-            async move {
-                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
-                Ok(peer.call(client.close_requests(message)).await?.into_inner())
-            }
-        });
-        Ok(reply.await?.users as usize)
+        self.run(self.trainer.close_requests(round, random_u64()?)).await
     }
 
     /// Commits the round, once all that asked have uploaded or the deadline for uploads is over, at
     /// once where `now`. Waits for that at most `within`. The operator's.
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`TrainRefusal::Pending`] once `within` is over: it may be called
-    /// again; as [`open_round`](Self::open_round).
+    /// [`Error::Refused`] with [`TrainRefusal::Pending`](super::TrainRefusal::Pending) once `within` is
+    /// over: it may be called again; as [`open_round`](Self::open_round).
     pub async fn finish(
         &self,
         round: u64,
         now: bool,
         within: Duration,
     ) -> Result<RoundReport, Error> {
-        let (token, until) = (self.token.clone(), Instant::now() + within);
-        let reply = self.ask(Some(until), move |peer| {
-            let wait_ms = Some(milliseconds_until(until));
-            let message = signed(&token, FinishRequest { round, now, wait_ms });
-            async move {
-                let mut client = client(&peer, INFO_BYTES_MAX);
-                Ok(peer.call(client.finish(message)).await?.into_inner())
-            }
-        });
-        Ok(reply.await?.into())
+        self.run(self.trainer.finish(round, now, within, random_u64()?)).await
     }
 
     /// Ends the round without an update. The operator's.
@@ -190,15 +159,7 @@ impl TrainClient {
     /// # Errors
     /// As [`open_round`](Self::open_round).
     pub async fn abandon(&self, round: u64) -> Result<(), Error> {
-        let token = self.token.clone();
-        self.ask(None, move |peer| {
-            let message = signed(&token, AbandonRequest { round });
-            async move {
-                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
-                peer.call(client.abandon(message)).await.map(|_| ())
-            }
-        })
-        .await
+        self.run(self.trainer.abandon(round, random_u64()?)).await
     }
 
     /// Has the server write the backup `name` of the state between two rounds, and waits for it at most
@@ -206,22 +167,12 @@ impl TrainClient {
     /// already, says what it is of. The operator's.
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`TrainRefusal::Pending`] once `within` is over: it may be called again;
-    /// with [`TrainRefusal::BackupRefused`] by a server without `backup_dir`, or whose disk has no room;
-    /// as [`open_round`](Self::open_round).
+    /// [`Error::Refused`] with [`TrainRefusal::Pending`](super::TrainRefusal::Pending) once `within` is
+    /// over: it may be called again; with
+    /// [`TrainRefusal::BackupRefused`](super::TrainRefusal::BackupRefused) by a server without
+    /// `backup_dir`, or whose disk has no room; as [`open_round`](Self::open_round).
     pub async fn backup(&self, name: &str, within: Duration) -> Result<BackupMade, Error> {
-        let (token, name) = (self.token.clone(), name.to_owned());
-        let until = Instant::now() + within;
-        let reply = self.ask(Some(until), move |peer| {
-            let wait_ms = Some(milliseconds_until(until));
-            let message = signed(&token, BackupRequest { name: name.clone(), wait_ms });
-            async move {
-                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
-                Ok(peer.call(client.backup(message)).await?.into_inner())
-            }
-        });
-        let BackupReply { rounds, rounds_begun, bytes } = reply.await?;
-        Ok(BackupMade { rounds, rounds_begun, bytes })
+        self.run(self.trainer.backup(name.into(), within, random_u64()?)).await
     }
 
     /// A session for a user of the round, which seals and opens what the calls below carry.
@@ -245,35 +196,17 @@ impl TrainClient {
     /// [`Error::Refused`] for a request that does not open, a number that is taken or that the round
     /// does not have, and once requests are closed; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn request(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
-        let message = UserRequest { round, user, sealed };
-        self.ask(None, move |peer| {
-            let message = message.clone();
-            async move {
-                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
-                peer.call(client.request(message)).await.map(|_| ())
-            }
-        })
-        .await
+        self.run(self.trainer.request(round, user, sealed, random_u64()?)).await
     }
 
     /// Fetches a user's sealed rows, waiting at most `within` for the round to begin.
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`TrainRefusal::Pending`] once `within` is over; for a user whose
-    /// request was not taken, and once the round is over; [`Error::Unavailable`],
+    /// [`Error::Refused`] with [`TrainRefusal::Pending`](super::TrainRefusal::Pending) once `within` is
+    /// over; for a user whose request was not taken, and once the round is over; [`Error::Unavailable`],
     /// [`Error::Timeout`].
     pub async fn rows(&self, round: u64, user: u32, within: Duration) -> Result<Bytes, Error> {
-        let bytes_max = self.info.terms.shape().reply_bytes() + REPLY_OVERHEAD_BYTES;
-        let until = Instant::now() + within;
-        self.ask(Some(until), move |peer| {
-            let wait_ms = Some(milliseconds_until(until));
-            async move {
-                let mut client = client(&peer, bytes_max);
-                let call = client.rows(RowsRequest { round, user, wait_ms });
-                Ok(peer.call(call).await?.into_inner().sealed)
-            }
-        })
-        .await
+        self.run(self.trainer.rows(round, user, within, random_u64()?)).await
     }
 
     /// Sends a user's sealed upload.
@@ -282,93 +215,14 @@ impl TrainClient {
     /// [`Error::Refused`] for an upload that does not open, for another than the one taken, and once
     /// the round is over; [`Error::Unavailable`], [`Error::Timeout`].
     pub async fn upload(&self, round: u64, user: u32, sealed: Bytes) -> Result<(), Error> {
-        let message = UploadRequest { round, user, sealed };
-        self.ask(None, move |peer| {
-            let message = message.clone();
-            async move {
-                let mut client = client(&peer, REPLY_OVERHEAD_BYTES);
-                peer.call(client.upload(message)).await.map(|_| ())
-            }
-        })
-        .await
+        self.run(self.trainer.upload(round, user, sealed, random_u64()?)).await
     }
 
-    /// Makes a call, each time of at most `call_max`, again within `call_max` or, where the server waits for others,
-    /// until `waits`.
-    async fn ask<R: Send + 'static, F: Future<Output = Result<R, Error>> + Send + 'static>(
-        &self,
-        waits: Option<Instant>,
-        call: impl Fn(Peer) -> F + Send + Sync + 'static,
-    ) -> Result<R, Error> {
-        let mut limits = Limits::of(self.call_max);
-        if let Some(until) = waits {
-            let within = until.saturating_duration_since(Instant::now());
-            (limits.whole, limits.may_overrun) = (within.max(self.call_max), true);
-        }
-        Ok(self.peer.ask::<Training, R, F>(limits, pending(waits), call).await?.reply)
+    async fn run<T, M>(&self, machine: M) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        M: Machine<Error, Protocol = Training, Output = Called<T>> + 'static,
+    {
+        Ok(self.driver.run(machine).await?.reply)
     }
 }
-
-/// What machines make of this scheme's refusals.
-enum Training {}
-
-impl Faults for Training {
-    fn fault(refusal: &Refusal) -> CallFault {
-        match refusal.of() {
-            Some(&TrainRefusal::Pending { retry_after, .. }) => CallFault::Pending { retry_after },
-            _ => CallFault::Other,
-        }
-    }
-}
-
-/// Makes a call again whose server waits for others, until that time.
-fn pending(until: Option<Instant>) -> impl Fn(Again<'_>, u32, u64) -> Option<Duration> + Send {
-    move |again, _, _| match again {
-        Again::Fault(&CallFault::Pending { retry_after })
-            if until.is_some_and(|until| Instant::now() < until) =>
-        {
-            Some(retry_after.clamp(PAUSE_MIN, PAUSE_MAX))
-        }
-        _ => None,
-    }
-}
-
-fn client(peer: &Peer, reply_bytes_max: usize) -> FederatedTrainingClient<Channel> {
-    FederatedTrainingClient::new(peer.channel.clone()).max_decoding_message_size(reply_bytes_max)
-}
-
-/// A message with the operator's token.
-fn signed<T>(token: &Option<MetadataValue<Ascii>>, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    if let Some(token) = token {
-        request.metadata_mut().insert("authorization", token.clone());
-    }
-    request
-}
-
-async fn fetch_info(peer: &Peer, limit: Duration) -> Result<TrainInfo, Error> {
-    let info = peer.ask::<Training, _, _>(Limits::of(limit), never, |peer| async move {
-        let mut client = client(&peer, INFO_BYTES_MAX);
-        let reply = peer.call(client.info(TrainInfoRequest {})).await?;
-        TrainInfo::try_from(reply.into_inner()).map_err(|defect| peer.reply_error(defect))
-    });
-    Ok(info.await?.reply)
-}
-
-fn milliseconds(time: Duration) -> u32 {
-    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
-}
-
-fn milliseconds_until(deadline: Instant) -> u32 {
-    milliseconds(deadline.saturating_duration_since(Instant::now()))
-}
-
-fn bearer(token: &str) -> Result<MetadataValue<Ascii>, Error> {
-    let mut value: MetadataValue<Ascii> =
-        format!("Bearer {}", token.trim_end()).parse().map_err(|_| Error::TokenText)?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-const PAUSE_MIN: Duration = Duration::from_millis(1);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
