@@ -30,7 +30,6 @@
 mod call;
 mod exchange;
 mod limits;
-mod lone;
 mod opener;
 mod operation;
 mod place;
@@ -48,7 +47,6 @@ use std::time::Duration;
 pub use call::{CallError, CallFault, CallId, Error, OwnTime, Protocol};
 pub use exchange::{RECONNECT_WITHIN, pause};
 pub use limits::{Called, Limits, Timed, Tried};
-pub use lone::lone;
 pub use operation::{Opening, Operation};
 pub use place::Place;
 pub use random::Random;

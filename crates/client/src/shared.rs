@@ -159,6 +159,11 @@ impl<S: Connect> Shared<S> {
         Arc::new(Self { scheme, bell, state: Mutex::new(state) })
     }
 
+    /// What has machines polled that wait for each other.
+    pub fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
     /// What is known of what servers hold.
     pub fn session(&self) -> Arc<S::Session> {
         self.routed().0

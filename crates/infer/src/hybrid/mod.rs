@@ -23,6 +23,7 @@ pub mod plan;
 pub mod program;
 mod reference;
 mod seeds;
+pub mod session;
 mod terms;
 mod together;
 mod windows;

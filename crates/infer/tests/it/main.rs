@@ -9,6 +9,7 @@ mod encrypted;
 mod encrypted_session;
 mod hybrid;
 mod hybrid_networks;
+mod hybrid_session;
 mod hybrid_views;
 mod linear_vectors;
 mod models;

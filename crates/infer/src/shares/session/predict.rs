@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_client::{Ask, CallFault, Cause, Place, Round, RoundOf, Script, Tally, Timed, Tried, pause};
+use hushtable_client::{
+    Ask, CallFault, Cause, Place, Round, RoundOf, Script, Tally, Timed, Tried, pause,
+};
 use hushtable_mpc::fill_random;
 use hushtable_pir::dpf::KeyPair;
 use hushtable_pir::{Platform, Prg};

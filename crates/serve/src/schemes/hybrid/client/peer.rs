@@ -1,0 +1,195 @@
+//! The calls of `HybridInference` that clients make.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use hushtable_client::{CallFault, Place};
+use hushtable_infer::hybrid::session::{
+    Announced, Call, Failure, Inference, PrecomputeId, Reply, Stream,
+};
+use hushtable_table::Version;
+use tokio::sync::{Mutex, mpsc};
+use tonic::Streaming;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use super::super::info::TERMS_BYTES_MAX;
+use super::super::machines::{Error as MachineError, Party};
+use super::super::spec::MESSAGE_BYTES_MAX;
+use super::super::{FRAMES_AHEAD, Garbler, HybridError, HybridInfo, HybridRefusal};
+use crate::peer::drive::{Outgoing, Servers, Wire, outgoing, unforeseen};
+use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
+use crate::wire::hybrid_inference_client::HybridInferenceClient;
+use crate::wire::{
+    HybridBeginRequest, HybridFinishRequest, HybridInfoRequest, HybridStepRequest, PredictFrame,
+    PredictOpen,
+};
+use crate::{Error, Refusal, ReplyDefect};
+
+/// `HybridInference` as the wire of hybrid inference.
+pub(super) enum HybridWire {}
+
+impl Wire for HybridWire {
+    type Protocol = Inference;
+
+    fn send(peer: &Peer, call: Call) -> Outgoing<Reply> {
+        let peer = peer.clone();
+        match call {
+            Call::Info => outgoing(async move {
+                let mut client = client(&peer, TERMS_BYTES_MAX + REPLY_OVERHEAD_BYTES);
+                let reply = peer.call(client.info(HybridInfoRequest {})).await?.into_inner();
+                let info = HybridInfo::check(reply).map_err(|defect| peer.reply_error(defect))?;
+                Ok(Reply::Info(Box::new(info.into())))
+            }),
+            Call::Begin { plan, id, client_garbles } => outgoing(async move {
+                let (plan, id) = (of_version(plan), of_id(id));
+                let request = HybridBeginRequest { plan, id, client_garbles };
+                let mut client = client(&peer, MESSAGE_BYTES_MAX);
+                peer.call(client.begin(request)).await.map(|_| Reply::Done)
+            }),
+            Call::Step { id, step, payload } => outgoing(async move {
+                let request = HybridStepRequest { id: of_id(id), step, payload };
+                let mut client = client(&peer, MESSAGE_BYTES_MAX);
+                Ok(Reply::Step(peer.call(client.step(request)).await?.into_inner().payload))
+            }),
+            Call::Finish { id } => outgoing(async move {
+                let mut client = client(&peer, MESSAGE_BYTES_MAX);
+                let request = HybridFinishRequest { id: of_id(id) };
+                peer.call(client.finish(request)).await.map(|_| Reply::Done)
+            }),
+            Call::Open { plan, id } => outgoing(async move {
+                let open = Some(PredictOpen { plan: of_version(plan), id: of_id(id) });
+                Ok(Reply::Opened(Stream::new(Frames::open(&peer, open).await?)))
+            }),
+            Call::Send { stream, frame } => match stream.wire::<Frames>() {
+                Some(frames) => {
+                    outgoing(async move { frames.send(&peer, frame).await.map(|()| Reply::Done) })
+                }
+                None => unforeseen(&peer),
+            },
+            Call::Receive { stream } => match stream.wire::<Frames>() {
+                Some(frames) => {
+                    outgoing(async move { frames.receive(&peer).await.map(Reply::Frame) })
+                }
+                None => unforeseen(&peer),
+            },
+            _ => unforeseen(&peer),
+        }
+    }
+
+    fn fault(refusal: &Refusal) -> CallFault {
+        match refusal.of() {
+            // Another precompute may be made.
+            Some(HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute) => {
+                CallFault::Gone
+            }
+            _ => CallFault::Other,
+        }
+    }
+
+    fn error(failure: Failure, servers: &Servers) -> Error {
+        let peer = servers.peer(Place::Single);
+        let url = peer.url().to_owned();
+        match failure {
+            Failure::Timeout { after } => Error::Timeout { url, after },
+            Failure::VersionMismatch { expected, found } => {
+                Error::VersionMismatch { urls: vec![url], expected, found: Some(found) }
+            }
+            Failure::Garbler { garbler } => {
+                let garbler = Garbler::of_client(garbler == Party::Client);
+                HybridError::GarblerRefused { url, garbler }.into()
+            }
+            Failure::PrecomputeBytes { bytes, bytes_max } => {
+                HybridError::PrecomputeBytes { url, bytes, bytes_max }.into()
+            }
+            Failure::Protocol(error) => (*error).into(),
+            Failure::Frame(error) => {
+                peer.reply_error(ReplyDefect::Other { reason: error.to_string() })
+            }
+            Failure::Halves(error) => HybridError::of_keep(error),
+            Failure::Stuck => Error::Client { reason: failure.to_string() },
+            _ => peer.reply_error(ReplyDefect::OtherCall),
+        }
+    }
+}
+
+/// A prediction that the server has taken its half for.
+struct Frames {
+    outgoing: mpsc::Sender<PredictFrame>,
+    incoming: Mutex<Streaming<PredictFrame>>,
+}
+
+impl Frames {
+    /// Has the server take its half: its headers say that it has.
+    async fn open(peer: &Peer, open: Option<PredictOpen>) -> Result<Self, Error> {
+        let (outgoing, receiver) = mpsc::channel(FRAMES_AHEAD);
+        // It has room for the first.
+        drop(outgoing.send(PredictFrame { open, payload: Bytes::new() }).await);
+        let mut client = client(peer, MESSAGE_BYTES_MAX);
+        let reply = peer.call(client.predict(ReceiverStream::new(receiver))).await?;
+        Ok(Self { outgoing, incoming: Mutex::new(reply.into_inner()) })
+    }
+
+    /// Sends a frame as soon as there is room for it.
+    async fn send(&self, peer: &Peer, payload: Bytes) -> Result<(), Error> {
+        match self.outgoing.send(PredictFrame { open: None, payload }).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.ended(peer).await),
+        }
+    }
+
+    async fn receive(&self, peer: &Peer) -> Result<Bytes, Error> {
+        let message = self.incoming.lock().await.message().await;
+        let Some(message) = message.map_err(|status| peer.error(&status))? else {
+            return Err(self.ended(peer).await);
+        };
+        if message.open.is_some() {
+            let (what, why) = ("a second opening".to_owned(), "nothing: it was opened");
+            let reason = MachineError::Order { what, why }.to_string();
+            return Err(peer.reply_error(ReplyDefect::Other { reason }));
+        }
+        Ok(message.payload)
+    }
+
+    /// A server that ends a prediction says why.
+    async fn ended(&self, peer: &Peer) -> Error {
+        let last = async { self.incoming.lock().await.message().await };
+        match tokio::time::timeout(LAST_WORDS, last).await {
+            Ok(Err(status)) => peer.error(&status),
+            _ => Error::Unavailable {
+                url: peer.url().to_owned(),
+                reason: "it ended the prediction early".to_owned(),
+            },
+        }
+    }
+}
+
+impl From<Announced> for HybridInfo {
+    fn from(announced: Announced) -> Self {
+        let Announced { name, version, plan, terms, software, client_garbles, server_garbles } =
+            announced;
+        Self { name, version, plan, terms, software, client_garbles, server_garbles }
+    }
+}
+
+impl From<HybridInfo> for Announced {
+    fn from(info: HybridInfo) -> Self {
+        let HybridInfo { name, version, plan, terms, software, client_garbles, server_garbles } =
+            info;
+        Self { name, version, plan, terms, software, client_garbles, server_garbles }
+    }
+}
+
+fn client(peer: &Peer, reply_bytes_max: usize) -> HybridInferenceClient<Channel> {
+    HybridInferenceClient::new(peer.channel.clone()).max_decoding_message_size(reply_bytes_max)
+}
+
+fn of_version(version: Version) -> Bytes {
+    Bytes::copy_from_slice(version.as_bytes())
+}
+
+fn of_id(id: PrecomputeId) -> Bytes {
+    Bytes::copy_from_slice(&id)
+}
+
+const LAST_WORDS: Duration = Duration::from_millis(500);
