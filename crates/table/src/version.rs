@@ -249,7 +249,7 @@ mod tests {
                 for block in served.chunks(BLOCK_ROWS * shape.row_bytes()) {
                     version.push(&blocks.hash(block, &mut Vec::new()));
                 }
-                let version = version.finish();
+                let version = version.finish_levels().1;
                 for piece in [1, 100, 6 * 512, 6 * 700, usize::MAX] {
                     let mut pieces = ContentHasher::new(shape, hashing);
                     served.chunks(piece.min(served.len())).for_each(|piece| pieces.update(piece));

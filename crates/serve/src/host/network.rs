@@ -146,7 +146,7 @@ impl Network {
     /// Checks `spec` for a server that may hold `whole` bytes for one request.
     ///
     /// # Errors
-    /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Collector`],
+    /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`NoCollector`](crate::NoCollector),
     /// [`Error::Io`] for what is wrong with it.
     pub fn check(mut spec: NetworkSpec, whole: usize) -> Result<Self, Error> {
         if let Some(port) = spec.port {

@@ -27,7 +27,7 @@ use crate::wire::{PushFile, PushFrame, PushStart};
 /// # Errors
 /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`] for what is wrong with
 /// `endpoint`; [`Error::TokenText`]; [`Error::Io`] for a bundle that cannot be read; [`Error::Refused`] for what the
-/// server says against it; [`Error::Reload`] of a server that takes no pushes; [`Error::Unavailable`].
+/// server says against it; [`ReloadError`](crate::host::ReloadError) of a server that takes no pushes; [`Error::Unavailable`].
 pub async fn push(
     endpoint: &EndpointSpec,
     token: &str,

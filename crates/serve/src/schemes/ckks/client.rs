@@ -98,7 +98,7 @@ impl CkksClient {
     /// what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a server out of
     /// reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::Reply`] if it announces
     /// what cannot be, [`Error::KeyBytes`] for a plan of larger keys than `spec` allows,
-    /// [`Error::VersionMismatch`] for another version than it names; [`Error::Dlrm`] where no secret can
+    /// [`Error::VersionMismatch`] for another version than it names; [`hushtable_infer::dlrm::Error`] where no secret can
     /// be made.
     pub async fn connect(spec: &CkksClientSpec, progress: Option<Progress>) -> Result<Self, Error> {
         let peers = Peer::each(&spec.server, spec.insecure, spec.connect_max, REFUSALS)?;
@@ -134,7 +134,7 @@ impl CkksClient {
     /// more of it than the first.
     ///
     /// # Errors
-    /// [`Error::Dlrm`] for numbers that are not finite, an index outside its table, or slices of other
+    /// [`hushtable_infer::dlrm::Error`] for numbers that are not finite, an index outside its table, or slices of other
     /// lengths; [`Error::Refused`] for a server whose plan has changed, that has no room for the keys, or is
     /// busy until time is up; [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn predict(

@@ -33,7 +33,7 @@ impl CkksServer {
     ///
     /// # Errors
     /// [`Error::Model`] for a model or plan that is not usable, [`Error::SeveralPlans`] where the spec
-    /// names none of several; [`Error::Dlrm`] for a plan that cannot be computed by; [`Error::Exposed`],
+    /// names none of several; [`hushtable_infer::dlrm::Error`] for a plan that cannot be computed by; [`Error::Exposed`],
     /// [`Error::Setting`], [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
     pub fn open(spec: CkksServerSpec) -> Result<Self, Error> {
         let computation = Computation::open(&spec.model, spec.plan.as_deref())?;

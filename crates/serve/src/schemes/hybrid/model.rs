@@ -28,7 +28,7 @@ impl HybridNetwork {
     ///
     /// # Errors
     /// [`Error::Model`] for a model or plan that is not usable, [`Error::SeveralPlans`],
-    /// [`Error::PlanScheme`], [`Error::Hybrid`].
+    /// [`Error::PlanScheme`], [`hushtable_infer::hybrid::Error`].
     pub fn open(path: &Path, plan: Option<&str>) -> Result<Self, Error> {
         let broken = |source| Error::Model { path: path.to_owned(), source: Box::new(source) };
         let model = Model::open(path).map_err(broken)?;

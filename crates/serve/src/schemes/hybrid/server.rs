@@ -33,8 +33,8 @@ impl HybridServer {
     ///
     /// # Errors
     /// [`Error::Model`] for a model or plan that is not usable, [`Error::SeveralPlans`] where the spec
-    /// names none of several, [`Error::PlanScheme`] for a plan of another scheme; [`Error::Hybrid`] for a
-    /// plan that cannot be computed by; [`Error::Exposed`], [`Error::Setting`], [`Error::NoGarbler`],
+    /// names none of several, [`Error::PlanScheme`] for a plan of another scheme; [`hushtable_infer::hybrid::Error`] for a
+    /// plan that cannot be computed by; [`Error::Exposed`], [`Error::Setting`], [`HybridError::NoGarbler`](crate::HybridError::NoGarbler),
     /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
     pub fn open(spec: HybridServerSpec) -> Result<Self, Error> {
         let (settings, network) = Settings::check(spec)?;

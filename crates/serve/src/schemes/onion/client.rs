@@ -91,7 +91,7 @@ impl OnionClient {
     /// and new queries; one that drains is waited for, within `lookup_max`, where it is the only one.
     ///
     /// # Errors
-    /// [`Error::Onion`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where
+    /// [`hushtable_pir::onion::Error`] for an id that is no row or more than `max_ids` ids, [`Error::MaxIds`] where
     /// the server takes fewer queries, [`Error::Refused`], [`Error::Unavailable`],
     /// [`Error::Timeout`], [`Error::Reply`], and after a change of the table [`Error::VersionMismatch`],
     /// [`Error::ParametersRefused`], for what the server does.

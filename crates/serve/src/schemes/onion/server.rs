@@ -52,8 +52,8 @@ impl OnionServer {
     /// # Errors
     /// [`Error::Table`] for a bundle that does not open; [`Error::Model`], [`Error::ModelTable`],
     /// [`Error::ModelTwice`] for a model's; [`Error::TablesBudget`]; [`Error::Exposed`], [`Error::Setting`],
-    /// [`Error::ParameterSet`], [`Error::Onion`] for a table that the parameters do not hold,
-    /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`; [`Error::Shard`] for a shard or a front that
+    /// [`Error::ParameterSet`], [`hushtable_pir::onion::Error`] for a table that the parameters do not hold,
+    /// [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`; [`ShardError`](crate::ShardError) for a shard or a front that
     /// cannot be what it says.
     pub fn open(spec: OnionServerSpec) -> Result<Self, Error> {
         let paths = || std::iter::once(&spec.table).chain(&spec.tables);

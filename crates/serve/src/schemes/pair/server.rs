@@ -61,7 +61,7 @@ impl Server {
     /// [`Error::Table`] for a bundle that does not open; [`Error::Model`], [`Error::ModelTable`],
     /// [`Error::ModelTwice`] for a model's; [`Error::TablesBudget`] for tables that take more memory
     /// than they may; [`Error::Exposed`], [`Error::Setting`], [`Error::PrgName`], [`Error::Pem`],
-    /// [`Error::Tls`] for what else is wrong with `spec`; [`Error::Shard`] for a shard or a front of a model
+    /// [`Error::Tls`] for what else is wrong with `spec`; [`ShardError`](crate::ShardError) for a shard or a front of a model
     /// without a map, or that cannot be what `spec` says.
     pub fn open(spec: ServerSpec) -> Result<Self, Error> {
         match (spec.shard, &spec.shards_file) {

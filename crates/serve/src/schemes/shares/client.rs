@@ -129,7 +129,7 @@ impl SharesClient {
     /// that the servers lose is dealt anew.
     ///
     /// # Errors
-    /// [`Error::Dlrm`] and [`Error::Shares`] for features that are none of the model's; [`Error::Refused`],
+    /// [`hushtable_infer::dlrm::Error`] and [`hushtable_infer::shares::Error`] for features that are none of the model's; [`Error::Refused`],
     /// [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn predict(
         &self,

@@ -39,7 +39,7 @@ impl SharesServer {
     ///
     /// # Errors
     /// [`Error::Model`] for a model or plan that is not usable, [`Error::SeveralPlans`] where the spec
-    /// names none of several; [`Error::Shares`] for a plan that the model's weights do not fit; [`Error::Peer`] for
+    /// names none of several; [`hushtable_infer::shares::Error`] for a plan that the model's weights do not fit; [`PeerError`](crate::PeerError) for
     /// how the servers are to meet; [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`] for what
     /// else is wrong with `spec`.
     pub fn open(spec: SharesServerSpec) -> Result<Self, Error> {

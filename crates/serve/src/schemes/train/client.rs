@@ -74,7 +74,7 @@ impl TrainClient {
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`],
     /// [`Error::TokenText`] for what is wrong with `spec`; [`Error::Unavailable`] or
     /// [`Error::Timeout`] for a server out of reach; [`Error::Unserved`] for a server that trains
-    /// nothing; [`Error::Reply`]; [`Error::Sealed`] for a controller other than the pinned one.
+    /// nothing; [`Error::Reply`]; [`hushtable_oram::wire::Error`] for a controller other than the pinned one.
     pub async fn connect(spec: &TrainClientSpec) -> Result<Self, Error> {
         // A token that no header can carry is found before anything is sent.
         spec.operator_token.as_deref().map(bearer).transpose()?;
@@ -178,7 +178,7 @@ impl TrainClient {
     /// A session for a user of the round, which seals and opens what the calls below carry.
     ///
     /// # Errors
-    /// [`TrainError::NoPin`] where nobody has vouched for what the server announces; [`Error::Sealed`],
+    /// [`TrainError::NoPin`] where nobody has vouched for what the server announces; [`hushtable_oram::wire::Error`],
     /// among others where users are enrolled and no credential is given.
     pub fn session(
         &self,

@@ -109,7 +109,7 @@ impl ControllerPlace {
     /// controller holds the file against its journal when it is opened.
     ///
     /// # Errors
-    /// [`Error::Controller`] for a folder that is no controller, or another version's.
+    /// [`hushtable_oram::round::Error`] for a folder that is no controller, or another version's.
     pub fn terms(&self) -> Result<Terms, Error> {
         let path = self.folder.join(SPEC_FILE);
         let text =
@@ -128,7 +128,7 @@ impl ControllerPlace {
     /// Opens the controller; `progress` is told the work done and all of it.
     ///
     /// # Errors
-    /// As [`master_key`](Self::master_key); [`Error::Controller`].
+    /// As [`master_key`](Self::master_key); [`hushtable_oram::round::Error`].
     pub fn open(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Controller, Error> {
         let key = self.master_key()?.folder_key();
         Ok(Controller::open(&self.folder, &key, &self.counter, progress)?)
@@ -137,7 +137,7 @@ impl ControllerPlace {
     /// [`open`](Self::open), for whoever has told others these terms.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Error::Controller`] for a controller of other terms: its file
+    /// As [`open`](Self::open), and [`hushtable_oram::round::Error`] for a controller of other terms: its file
     /// was another one when the terms were read.
     pub fn open_as(
         &self,

@@ -38,7 +38,7 @@ impl SecretFile {
     /// Reads what [`create`](Self::create) wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::KeyFile`] for a file of other than 32 bytes; [`TrainError::KeyMode`] for
+    /// [`Error::Io`]; [`TrainError::KeyFile`](crate::TrainError::KeyFile) for a file of other than 32 bytes; [`TrainError::KeyMode`] for
     /// one that others than its owner may read or write.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let failed =

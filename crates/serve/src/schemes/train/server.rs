@@ -37,7 +37,7 @@ impl TrainServer {
     ///
     /// # Errors
     /// [`Error::Exposed`], [`Error::Setting`], [`Error::Pem`], [`Error::Tls`], [`Error::Io`],
-    /// [`Error::Token`] for what is wrong with `spec`; [`Error::Train`] for
+    /// [`Error::Token`] for what is wrong with `spec`; [`TrainError`](crate::TrainError) for
     /// an address that other machines reach, where `spec` does not allow that everyone takes part,
     /// or opens and ends rounds.
     pub fn new(
@@ -55,7 +55,7 @@ impl TrainServer {
     /// is told the work done and all of it meanwhile.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and [`Error::Controller`], [`Error::KeyFile`] for what can be seen of
+    /// As [`new`](Self::new), and [`hushtable_oram::round::Error`], [`TrainError::KeyFile`](crate::TrainError::KeyFile) for what can be seen of
     /// the controller without opening it.
     pub fn of_controller(
         spec: TrainServerSpec,

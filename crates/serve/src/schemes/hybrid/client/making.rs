@@ -37,7 +37,7 @@ impl HybridClient {
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Unavailable`], [`Error::Timeout`] for a server that does not go on;
-    /// [`Error::Hybrid`] for replies that are none of the protocol's; [`Error::Precomputes`] where halves
+    /// [`hushtable_infer::hybrid::Error`] for replies that are none of the protocol's; [`HybridError::Precomputes`](crate::HybridError::Precomputes) where halves
     /// cannot be kept. Those that were made before stay.
     pub async fn precompute(
         &self,

@@ -14,8 +14,8 @@ use hushtable_table::Version;
 
 use super::keep::{Keep, PrecomputeCount};
 use super::machines::Outline;
-use super::spec::PrecomputeStoreSpec;
 use super::refusal::REFUSALS;
+use super::spec::PrecomputeStoreSpec;
 use super::{Garbler, HybridError, HybridInfo};
 use crate::peer::drive::Driver;
 use crate::peer::endpoint::Peer;

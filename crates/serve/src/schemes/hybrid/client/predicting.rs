@@ -45,7 +45,7 @@ impl HybridClient {
     /// where there is none, makes one first, which `progress` is told of.
     ///
     /// # Errors
-    /// [`Error::Hybrid`] for an input of another size or with numbers that the network cannot take, or a half
+    /// [`hushtable_infer::hybrid::Error`] for an input of another size or with numbers that the network cannot take, or a half
     /// that is damaged: it is dropped, and the next call takes another; [`Error::Refused`],
     /// [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`]; what
     /// [`precompute`](Self::precompute) says.
