@@ -31,9 +31,19 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// The pin of the controller that was announced. It proves nothing that came with it.
+    /// The pin of the controller that was announced. It proves nothing that came with it: users are
+    /// given theirs by somebody other than the operator.
     pub fn pin(&self) -> Pin {
         Pin::new(self.public_key, &self.terms)
+    }
+
+    /// How a round's number of accesses is drawn: a word, or one word with settings.
+    pub fn mechanism(&self) -> String {
+        match serde_json::to_value(self.terms.spec().fdp.mechanism) {
+            Ok(serde_json::Value::String(name)) => name,
+            Ok(settings) => settings.to_string(),
+            Err(_) => String::new(),
+        }
     }
 }
 

@@ -6,43 +6,8 @@ use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
 use tonic::Streaming;
 
-use super::machines::{Error as MachineError, OnlineClient, OnlineServer};
+use super::machines::{Error as MachineError, OnlineServer};
 use crate::wire::PredictFrame;
-
-/// Either half of a prediction.
-pub(super) trait Online {
-    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>>;
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>>;
-    fn is_done(&self) -> bool;
-}
-
-impl Online for OnlineClient {
-    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>> {
-        Ok(Self::push(self, frame)?)
-    }
-
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>> {
-        Ok(Self::pull(self))
-    }
-
-    fn is_done(&self) -> bool {
-        self.output().is_some()
-    }
-}
-
-impl Online for OnlineServer {
-    fn push(&mut self, frame: &[u8]) -> Result<(), Box<MachineError>> {
-        Ok(Self::push(self, frame)?)
-    }
-
-    fn pull(&mut self) -> Result<Option<Vec<u8>>, Box<MachineError>> {
-        Ok(Self::pull(self)?)
-    }
-
-    fn is_done(&self) -> bool {
-        Self::is_done(self)
-    }
-}
 
 /// Bytes of payloads each way, and frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,8 +32,8 @@ pub(super) enum Broken {
 
 /// Runs a machine to its end. `taken` is told the bytes of each message that came and was used. What the
 /// machine computes, it computes on this thread.
-pub(super) async fn exchange<M: Online, T>(
-    machine: &mut M,
+pub(super) async fn exchange<T>(
+    machine: &mut OnlineServer,
     incoming: &mut Streaming<PredictFrame>,
     outgoing: &Sender<T>,
     wrap: impl Fn(PredictFrame) -> T,
@@ -78,7 +43,7 @@ pub(super) async fn exchange<M: Online, T>(
     let (mut found, mut ready) = (Exchanged::default(), None);
     loop {
         if ready.is_none() {
-            ready = machine.pull().map_err(Broken::Machine)?;
+            ready = machine.pull().map_err(broken)?;
         }
         if ready.is_none() && machine.is_done() {
             return Ok(found);
@@ -103,10 +68,14 @@ pub(super) async fn exchange<M: Online, T>(
                     let error = MachineError::Order { what, why };
                     return Err(Broken::Machine(Box::new(error)));
                 }
-                machine.push(&message.payload).map_err(Broken::Machine)?;
+                machine.push(&message.payload).map_err(broken)?;
                 taken(&message);
             }
             () = tokio::time::sleep(pause_max) => return Err(Broken::Silent(pause_max)),
         }
     }
+}
+
+fn broken(error: MachineError) -> Broken {
+    Broken::Machine(Box::new(error))
 }

@@ -3,6 +3,5 @@
 pub use hushtable_infer::hybrid::records::{Memory, RecordError};
 pub use hushtable_infer::hybrid::store::{Head, Store, StoreError, StoreSpec, Writing};
 pub use hushtable_infer::hybrid::{
-    Error, HybridModel, OfflineServer, OnlineClient, OnlineServer, Outline, Party, Plan, Records,
-    Terms,
+    Error, HybridModel, OfflineServer, OnlineServer, Outline, Party, Plan, Records, Terms,
 };

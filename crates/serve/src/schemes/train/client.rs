@@ -63,7 +63,6 @@ impl TrainClientSpec {
 pub struct TrainClient {
     driver: Driver<TrainWire>,
     trainer: Trainer,
-    info: TrainInfo,
     url: String,
 }
 
@@ -88,8 +87,7 @@ impl TrainClient {
         };
         let driver = Driver::new([(Place::Single, vec![peer])]);
         let trainer = driver.run(Trainer::open(session, random_u64()?, driver.bell())).await?;
-        let info = trainer.announced().clone().into();
-        Ok(Self { driver, trainer, info, url })
+        Ok(Self { driver, trainer, url })
     }
 
     /// The controller that users' messages are sealed to: the pinned one, or the announced one where
@@ -104,7 +102,7 @@ impl TrainClient {
     /// What is trained, as it was announced at the connection. A server's key and shape do not
     /// change while it runs.
     pub fn connected(&self) -> &TrainInfo {
-        &self.info
+        self.trainer.announced()
     }
 
     /// Asks what is trained, and how far it is.
@@ -112,7 +110,7 @@ impl TrainClient {
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Timeout`], [`Error::Reply`].
     pub async fn info(&self) -> Result<TrainInfo, Error> {
-        Ok((*self.run(self.trainer.info(random_u64()?)).await?).into())
+        Ok(*self.run(self.trainer.info(random_u64()?)).await?)
     }
 
     /// Opens a round. The operator's.
@@ -186,7 +184,7 @@ impl TrainClient {
         user: u32,
         credential: Option<&Credential>,
     ) -> Result<UserSession, Error> {
-        let context = Context::new(&self.info.terms, round, user);
+        let context = Context::new(&self.trainer.announced().terms, round, user);
         Ok(UserSession::new(&self.pin()?, context, credential)?)
     }
 

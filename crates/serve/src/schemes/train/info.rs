@@ -3,45 +3,12 @@
 use bytes::Bytes;
 use hushtable_oram::round::RoundReport;
 use hushtable_oram::rounds::RoundStage;
-use hushtable_oram::wire::{Pin, PublicKey, RefusedReason, Terms};
+use hushtable_oram::wire::{PublicKey, RefusedReason, Terms};
+
+pub use hushtable_oram::session::Announced as TrainInfo;
 
 use crate::wire::{FinishReply, StepTime, TrainInfoReply};
 use crate::{ReplyDefect, wire};
-
-/// What a training server announces.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct TrainInfo {
-    /// What is trained, and how.
-    pub terms: Terms,
-    /// What requests are sealed to.
-    pub public_key: PublicKey,
-    /// Rounds committed.
-    pub rounds: u64,
-    /// The open round, with what it is doing; None where there is none.
-    pub open: Option<(u64, RoundStage)>,
-    /// Places, requests taken and uploads taken of the open round.
-    pub users: [usize; 3],
-    /// The server's software.
-    pub software: String,
-}
-
-impl TrainInfo {
-    /// The pin of the controller that was announced. It proves nothing that came with it: users are
-    /// given theirs by somebody other than the operator.
-    pub fn pin(&self) -> Pin {
-        Pin::new(self.public_key, &self.terms)
-    }
-
-    /// How a round's number of accesses is drawn: a word, or one word with settings.
-    pub fn mechanism(&self) -> String {
-        match serde_json::to_value(self.terms.spec().fdp.mechanism) {
-            Ok(serde_json::Value::String(name)) => name,
-            Ok(settings) => settings.to_string(),
-            Err(_) => String::new(),
-        }
-    }
-}
 
 const STAGES: [(RoundStage, wire::RoundStage); 4] = [
     (RoundStage::Requests, wire::RoundStage::Requests),

@@ -112,7 +112,6 @@ impl HybridClientSpec {
 pub struct HybridClient {
     driver: Driver<HybridWire>,
     predictor: Predictor,
-    info: HybridInfo,
     halves: Arc<KeptHalves>,
     parallelism: Parallelism,
     steps_max: usize,
@@ -137,17 +136,16 @@ impl HybridClient {
         let session = SessionSpec { version, garbler, call_max, retry_max, half_bytes_max };
         let driver = Driver::new([(Place::Single, vec![peer])]);
         let predictor = driver.run(Predictor::open(session, random_u64()?, driver.bell())).await?;
-        let info = predictor.announced().clone().into();
         let store = spec.store.clone();
         let keep = off_thread(move || Keep::open(store.as_ref(), half_bytes_max)).await;
         let halves = Arc::new(KeptHalves(keep.map_err(HybridError::of_keep)?));
         let &HybridClientSpec { parallelism, steps_max, .. } = spec;
-        Ok(Self { driver, predictor, info, halves, parallelism, steps_max })
+        Ok(Self { driver, predictor, halves, parallelism, steps_max })
     }
 
     /// What the server computes, as it announced it and it was checked.
     pub fn info(&self) -> &HybridInfo {
-        &self.info
+        self.predictor.announced()
     }
 
     /// What follows from it: circuits, packing, sizes.

@@ -4,19 +4,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hushtable_client::{CallFault, Place};
-use hushtable_infer::hybrid::session::{
-    Announced, Call, Failure, Inference, PrecomputeId, Reply, Stream,
-};
+use hushtable_infer::hybrid::session::{Call, Failure, Inference, PrecomputeId, Reply, Stream};
 use hushtable_table::Version;
 use tokio::sync::{Mutex, mpsc};
 use tonic::Streaming;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 
-use super::super::info::TERMS_BYTES_MAX;
+use super::super::info::{TERMS_BYTES_MAX, check};
 use super::super::machines::{Error as MachineError, Party};
 use super::super::spec::MESSAGE_BYTES_MAX;
-use super::super::{FRAMES_AHEAD, Garbler, HybridError, HybridInfo, HybridRefusal};
+use super::super::{FRAMES_AHEAD, Garbler, HybridError, HybridRefusal};
 use crate::peer::drive::{Outgoing, Servers, Wire, outgoing, unforeseen};
 use crate::peer::endpoint::{Peer, REPLY_OVERHEAD_BYTES};
 use crate::wire::hybrid_inference_client::HybridInferenceClient;
@@ -38,8 +36,8 @@ impl Wire for HybridWire {
             Call::Info => outgoing(async move {
                 let mut client = client(&peer, TERMS_BYTES_MAX + REPLY_OVERHEAD_BYTES);
                 let reply = peer.call(client.info(HybridInfoRequest {})).await?.into_inner();
-                let info = HybridInfo::check(reply).map_err(|defect| peer.reply_error(defect))?;
-                Ok(Reply::Info(Box::new(info.into())))
+                let info = check(reply).map_err(|defect| peer.reply_error(defect))?;
+                Ok(Reply::Info(Box::new(info)))
             }),
             Call::Begin { plan, id, client_garbles } => outgoing(async move {
                 let (plan, id) = (of_version(plan), of_id(id));
@@ -161,22 +159,6 @@ impl Frames {
                 reason: "it ended the prediction early".to_owned(),
             },
         }
-    }
-}
-
-impl From<Announced> for HybridInfo {
-    fn from(announced: Announced) -> Self {
-        let Announced { name, version, plan, terms, software, client_garbles, server_garbles } =
-            announced;
-        Self { name, version, plan, terms, software, client_garbles, server_garbles }
-    }
-}
-
-impl From<HybridInfo> for Announced {
-    fn from(info: HybridInfo) -> Self {
-        let HybridInfo { name, version, plan, terms, software, client_garbles, server_garbles } =
-            info;
-        Self { name, version, plan, terms, software, client_garbles, server_garbles }
     }
 }
 

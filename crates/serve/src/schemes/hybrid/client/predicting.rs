@@ -54,7 +54,7 @@ impl HybridClient {
         input: &[f32],
         progress: Option<PrecomputeProgress>,
     ) -> Result<HybridPrediction, Error> {
-        let terms = &self.info.terms;
+        let terms = &self.info().terms;
         let input = Arc::new(terms.encode(input).map_err(MachineError::from)?);
         let mut stats = HybridStats::default();
         loop {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hushtable_client::{CallFault, Place};
 use hushtable_oram::rounds::RoundLimits;
-use hushtable_oram::session::{Announced, BackupMade, Call, Failure, Reply, Token, Training};
+use hushtable_oram::session::{BackupMade, Call, Failure, Reply, Token, Training};
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -33,7 +33,7 @@ impl Wire for TrainWire {
                 let mut client = client(&peer, INFO_BYTES_MAX);
                 let reply = peer.call(client.info(TrainInfoRequest {})).await?.into_inner();
                 let info = TrainInfo::try_from(reply).map_err(|defect| peer.reply_error(defect))?;
-                Ok(Reply::Info(Box::new(info.into())))
+                Ok(Reply::Info(Box::new(info)))
             }),
             Call::OpenRound { limits, token } => outgoing(async move {
                 let request = signed(token.as_ref(), opening(limits))?;
@@ -94,20 +94,6 @@ impl Wire for TrainWire {
             Failure::Pinned => hushtable_oram::wire::Error::Pinned.into(),
             _ => peer.reply_error(ReplyDefect::OtherCall),
         }
-    }
-}
-
-impl From<Announced> for TrainInfo {
-    fn from(announced: Announced) -> Self {
-        let Announced { terms, public_key, rounds, open, users, software } = announced;
-        Self { terms, public_key, rounds, open, users, software }
-    }
-}
-
-impl From<TrainInfo> for Announced {
-    fn from(info: TrainInfo) -> Self {
-        let TrainInfo { terms, public_key, rounds, open, users, software } = info;
-        Self { terms, public_key, rounds, open, users, software }
     }
 }
 
