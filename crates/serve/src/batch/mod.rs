@@ -5,18 +5,18 @@
 //! is: [`Answerer`] is the seam, and each scheme says what one of its queries holds.
 
 pub(crate) mod check;
+mod fairness;
 mod metrics;
 pub mod queue;
 mod runner;
 mod scheduler;
-mod shares;
 mod turns;
 
+pub use fairness::Origin;
 pub use metrics::{PassFamilies, PassMetrics, PassNames};
 pub use queue::{Due, Full, Next, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 pub use runner::Runner;
 pub use scheduler::{Answered, Scheduler, SchedulerSpec, Unanswered};
-pub use shares::Origin;
 pub use turns::Turns;
 
 use std::time::Duration;

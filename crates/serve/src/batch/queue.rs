@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use std::vec;
 
-use super::shares::{Origin, Shares};
+use super::fairness::{Fairness, Origin};
 
 /// When passes start and how much waits for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Queue<Q, R> {
     queries: usize,
     /// What waits of each peer, and of each of its connections.
     held: HashMap<u64, Held>,
-    shares: Shares,
+    fairness: Fairness,
     /// Most queries of one peer in a pass while others are about.
     peer_queries_max: usize,
     /// The peer that asked last, and the last other one, with the times.
@@ -96,10 +96,10 @@ pub enum Due {
 
 /// The queries of one pass.
 pub struct Pass<Q, R> {
-    /// All queries, in the order of `shares`.
+    /// All queries, in the order of `requests`.
     pub queries: Vec<Q>,
     /// Each request with how many of the queries are its own.
-    pub shares: Vec<(Waiting<Q, R>, usize)>,
+    pub requests: Vec<(Waiting<Q, R>, usize)>,
 }
 
 /// What became of a push.
@@ -136,7 +136,7 @@ impl<Q, R> Queue<Q, R> {
             waiting: VecDeque::new(),
             queries: 0,
             held: HashMap::new(),
-            shares: Shares::default(),
+            fairness: Fairness::default(),
             peer_queries_max: usize::MAX,
             recent: [None; 2],
             last_pass: None,
@@ -363,8 +363,8 @@ impl<Q, R> Queue<Q, R> {
             true => self.peer_queries_max,
             false => usize::MAX,
         };
-        let chosen = self.shares.choose(all, size, peer_size);
-        let mut pass = Pass { queries: Vec::with_capacity(size), shares: Vec::new() };
+        let chosen = self.fairness.choose(all, size, peer_size);
+        let mut pass = Pass { queries: Vec::with_capacity(size), requests: Vec::new() };
         let last = chosen.iter().map(|&(index, _)| index + 1).max().unwrap_or(0);
         let mut oldest: Vec<_> = self.waiting.drain(..last).map(Some).collect();
         for (index, taken) in chosen {
@@ -372,7 +372,7 @@ impl<Q, R> Queue<Q, R> {
             pass.queries.extend(request.queries.by_ref().take(taken));
             request.is_begun = true;
             self.let_go(request.origin, taken);
-            pass.shares.push((request, taken));
+            pass.requests.push((request, taken));
         }
         oldest.into_iter().flatten().rev().for_each(|kept| self.waiting.push_front(kept));
         self.queries -= pass.queries.len();

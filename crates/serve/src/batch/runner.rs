@@ -8,7 +8,7 @@ use super::{Due, Turns};
 use crate::Error;
 
 /// A scheduler as its runner sees it.
-pub(super) trait Lane: Send + Sync {
+pub(super) trait Passes: Send + Sync {
     /// What a runner that is free does next for this lane.
     fn due(&self, now: Instant) -> Due;
 
@@ -40,7 +40,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    lanes: Vec<Option<Arc<dyn Lane>>>,
+    lanes: Vec<Option<Arc<dyn Passes>>>,
     turns: Turns,
     /// Whether a pass runs: whoever runs it looks for the next one afterwards.
     is_busy: bool,
@@ -52,7 +52,7 @@ struct State {
 
 /// What is to be done next, of all lanes.
 enum Step {
-    Run(usize, Arc<dyn Lane>),
+    Run(usize, Arc<dyn Passes>),
     Sleep(Option<Instant>),
 }
 
@@ -89,7 +89,7 @@ impl Runner {
         Ok(Self(Arc::new(Running { shared, worker: Some(worker) })))
     }
 
-    pub(super) fn join(&self, lane: Arc<dyn Lane>) -> usize {
+    pub(super) fn join(&self, lane: Arc<dyn Passes>) -> usize {
         let mut state = self.0.shared.lock();
         let number = state.turns.join();
         if state.lanes.len() <= number {
@@ -189,7 +189,7 @@ impl Shared {
         &'a self,
         mut state: MutexGuard<'a, State>,
         number: usize,
-        lane: &dyn Lane,
+        lane: &dyn Passes,
         now: Instant,
         answers: &mut Vec<u8>,
     ) -> MutexGuard<'a, State> {

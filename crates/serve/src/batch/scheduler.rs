@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, oneshot};
 
 use super::PassMetrics;
-use super::runner::{Lane, Runner, Visited, Visitor};
+use super::runner::{Passes, Runner, Visited, Visitor};
 use super::{Absent, Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimits, Waiting, Wake};
 use crate::error::Error;
 use crate::refusal::{Limit, Refusal};
@@ -147,7 +147,7 @@ impl<A: Answerer> Scheduler<A> {
             }
         }
         let shared = Arc::new(Shared { answerer, spec, state, courier, short });
-        let lane = runner.join(Arc::clone(&shared) as Arc<dyn Lane>);
+        let lane = runner.join(Arc::clone(&shared) as Arc<dyn Passes>);
         Self { shared, runner: runner.clone(), lane }
     }
 
@@ -220,7 +220,7 @@ impl<A: Answerer> Drop for Scheduler<A> {
     }
 }
 
-impl<A: Answerer> Lane for Shared<A> {
+impl<A: Answerer> Passes for Shared<A> {
     fn due(&self, now: Instant) -> Due {
         self.lock().queue.due(now, is_gone)
     }
@@ -238,7 +238,7 @@ impl<A: Answerer> Lane for Shared<A> {
             self.spec.metrics.queued.set(state.queue.queries() as i64);
             pass
         };
-        let (requests, queries) = (pass.shares.len(), pass.queries.len());
+        let (requests, queries) = (pass.requests.len(), pass.queries.len());
         let mut deliveries = Vec::with_capacity(requests);
         let unfinished = self.run_pass(pass, started, answers, &mut deliveries);
         self.hand_over(deliveries);
@@ -341,7 +341,7 @@ impl<A: Answerer> Shared<A> {
         let count = pass.queries.len();
         answers.clear();
         answers.resize(count * answer_bytes, 0);
-        let of_traced = pass.shares.iter().filter_map(|(it, _)| it.receiver.traced.as_ref());
+        let of_traced = pass.requests.iter().filter_map(|(it, _)| it.receiver.traced.as_ref());
         let traced = TracedPass::of(of_traced);
         let passing = traced.as_ref().map(TracedPass::enter);
         // A backend that panics must not take the server with it. The answer buffer is overwritten
@@ -364,11 +364,11 @@ impl<A: Answerer> Shared<A> {
         };
         drop(pass.queries);
         if let Some(traced) = traced {
-            self.trace(traced, &pass.shares, count, started, took, failed.is_none());
+            self.trace(traced, &pass.requests, count, started, took, failed.is_none());
         }
         let mut unfinished = Vec::new();
         let mut rest = answers.as_slice();
-        for (mut request, taken) in pass.shares {
+        for (mut request, taken) in pass.requests {
             let (own, others) = rest.split_at(taken * answer_bytes);
             rest = others;
             if let Some(why) = failed {
@@ -395,25 +395,25 @@ impl<A: Answerer> Shared<A> {
     fn trace(
         &self,
         mut pass: TracedPass,
-        shares: &[(Waiting<A::Query, Receiver>, usize)],
+        asked: &[(Waiting<A::Query, Receiver>, usize)],
         queries: usize,
         started: Instant,
         took: Duration,
         ok: bool,
     ) {
-        for (request, _) in shares {
+        for (request, _) in asked {
             let Some(traced) = &request.receiver.traced else { continue };
             pass.answered(traced);
             if request.is_taken() {
                 traced.waited(request.arrived(), started);
             }
         }
-        let oldest = shares.iter().map(|(request, _)| request.arrived()).min();
+        let oldest = asked.iter().map(|(request, _)| request.arrived()).min();
         pass.finish(PassFacts {
             started,
             took,
             oldest: oldest.unwrap_or(started),
-            requests: shares.len(),
+            requests: asked.len(),
             queries,
             asked: self.spec.metrics.asked,
             table: self.spec.metrics.table.clone(),

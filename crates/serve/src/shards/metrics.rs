@@ -36,7 +36,7 @@ struct OutcomeLabels {
 
 /// What came of asking one server for a shard's part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum PartOutcome {
     /// It answered, and nobody else was asked, or it was the first.
     Ok,
     /// It did not.
@@ -49,7 +49,7 @@ pub(super) enum Outcome {
     Skew,
 }
 
-impl Outcome {
+impl PartOutcome {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -113,7 +113,7 @@ impl FrontMetrics {
         );
     }
 
-    pub(super) fn asked(&self, shard: usize, outcome: Outcome) {
+    pub(super) fn asked(&self, shard: usize, outcome: PartOutcome) {
         let labels = OutcomeLabels { shard: shard as u64, outcome: outcome.name() };
         self.requests.get_or_create(&labels).inc();
     }

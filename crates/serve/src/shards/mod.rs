@@ -3,7 +3,7 @@
 //!
 //! A front's pass goes to a server of every shard ([`passes`]); the fleet knows which are ready ([`fleet`],
 //! [`replica`]) and reads again who they are when that changes ([`file`]). What is asked, and how a shard says what
-//! it holds, is the scheme's: [`Ask`], and what a [`FleetSpec`] says.
+//! it holds, is the scheme's: [`ShardQuestion`], and what a [`FleetSpec`] says.
 
 mod error;
 mod file;
@@ -16,5 +16,5 @@ mod replica;
 pub use self::error::{Owner, ShardError, front_name, shard_name};
 pub(crate) use self::fleet::{Fleet, FleetSpec, InUse};
 pub(crate) use self::metrics::FrontMetrics;
-pub(crate) use self::passes::{Ask, NoShard, Won};
+pub(crate) use self::passes::{NoShard, ShardQuestion, Won};
 pub(crate) use self::replica::{Replica, Unheld};

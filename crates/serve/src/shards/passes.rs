@@ -10,11 +10,11 @@ use futures_util::stream::FuturesUnordered;
 use hushtable_table::Version;
 
 use super::fleet::{Fleet, InUse, ShardState, Shared};
-use super::metrics::Outcome;
+use super::metrics::PartOutcome;
 use super::replica::{Replica, Unheld};
 
 /// What a pass asks of one shard.
-pub(crate) trait Ask: Send + Sync + 'static {
+pub(crate) trait ShardQuestion: Send + Sync + 'static {
     /// What comes back.
     type Answers: Send + 'static;
 
@@ -126,7 +126,7 @@ impl Fleet {
     ///
     /// # Errors
     /// [`NoShard`] for one that the file does not have.
-    pub fn begin<A: Ask>(
+    pub fn begin<A: ShardQuestion>(
         &self,
         map: &InUse,
         asks: Vec<(usize, A)>,
@@ -159,7 +159,7 @@ impl Fleet {
     ///
     /// # Errors
     /// As [`Passing::finish`].
-    pub fn ask<A: Ask>(
+    pub fn ask<A: ShardQuestion>(
         &self,
         map: &InUse,
         asks: Vec<(usize, A)>,
@@ -216,7 +216,7 @@ struct Part<A> {
     ask: A,
 }
 
-impl<A: Ask> Part<A> {
+impl<A: ShardQuestion> Part<A> {
     async fn run(self, told: Told<A::Answers>) {
         told.tell(self.answer().await);
     }
@@ -278,24 +278,24 @@ impl<A: Ask> Part<A> {
                         replica.took(took);
                         self.shard.recent.note(bytes, took);
                         metrics.took(number, took.as_secs_f64());
-                        metrics.asked(number, if is_hedge { Outcome::HedgeWon } else { Outcome::Ok });
+                        metrics.asked(number, if is_hedge { PartOutcome::HedgeWon } else { PartOutcome::Ok });
                         for _ in 0..calls.len() {
-                            metrics.asked(number, Outcome::HedgeLost);
+                            metrics.asked(number, PartOutcome::HedgeLost);
                         }
                         return Ok((number, won));
                     }
                     Err(Unheld::Busy(after)) => {
-                        metrics.asked(number, Outcome::Failed);
+                        metrics.asked(number, PartOutcome::Failed);
                         retry_after = retry_after.max(after);
                         reason = format!("{} is busy", replica.url());
                     }
                     Err(Unheld::Skew(why)) => {
-                        metrics.asked(number, Outcome::Skew);
+                        metrics.asked(number, PartOutcome::Skew);
                         replica.doubt(&why);
                         reason = why;
                     }
                     Err(Unheld::Failed(why)) => {
-                        metrics.asked(number, Outcome::Failed);
+                        metrics.asked(number, PartOutcome::Failed);
                         replica.doubt(&why);
                         reason = why;
                     }

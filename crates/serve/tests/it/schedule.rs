@@ -102,9 +102,9 @@ impl Simulation {
     fn finish_pass(&mut self) {
         let (_, pass) = self.running.take().unwrap();
         let mut queries = pass.queries.into_iter();
-        let shares = pass.shares.len();
+        let shares = pass.requests.len();
         let mut finished = 0;
-        for (i, (request, taken)) in pass.shares.into_iter().enumerate() {
+        for (i, (request, taken)) in pass.requests.into_iter().enumerate() {
             let id = request.receiver;
             let sent = self.sent.get_mut(&id).unwrap();
             for _ in 0..taken {
@@ -535,7 +535,7 @@ fn pass_of(queue: &mut Queue<u64, u64>, now: Instant) -> Vec<u64> {
     let Next::Pass(pass) = queue.next(now, |_| false) else { panic!("no pass is due") };
     let mut finished = 0;
     let mut taken = Vec::new();
-    for (request, _) in pass.shares {
+    for (request, _) in pass.requests {
         taken.push(request.receiver);
         match request.is_taken() {
             true => finished += 1,
@@ -628,7 +628,7 @@ fn a_peer_has_a_bounded_part_of_passes_while_others_are_about() {
         for &(id, query) in &pass.queries {
             finished.entry(id).or_default().push(query);
         }
-        let rest: Vec<_> = pass.shares.into_iter().filter(|(one, _)| !one.is_taken()).collect();
+        let rest: Vec<_> = pass.requests.into_iter().filter(|(one, _)| !one.is_taken()).collect();
         rest.into_iter().rev().for_each(|(one, _)| queue.resume(one));
         queue.pass_ended(1, now);
         pass.queries.len()

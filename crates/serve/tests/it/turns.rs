@@ -106,8 +106,8 @@ impl Simulation {
             let Next::Pass(pass) = lane.queue.next(now, |_| false) else { panic!("not due") };
             self.now += lane.pass;
             lane.served += lane.pass;
-            let finished = pass.shares.len();
-            for (request, _) in pass.shares {
+            let finished = pass.requests.len();
+            for (request, _) in pass.requests {
                 let arrived = Duration::from_nanos(request.receiver);
                 lane.latencies.push(self.now - arrived);
             }

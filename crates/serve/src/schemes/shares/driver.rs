@@ -67,7 +67,7 @@ struct Awaiting {
 }
 
 /// What the thread has.
-pub(super) struct Driver {
+pub(super) struct Inferences {
     pub model: Arc<SharedModel>,
     pub metrics: SharesMetrics,
     /// Whether there is a session.
@@ -82,7 +82,7 @@ pub(super) struct Driver {
     epoch: Instant,
 }
 
-impl Driver {
+impl Inferences {
     pub fn new(
         model: Arc<SharedModel>,
         metrics: SharesMetrics,

@@ -10,7 +10,7 @@ use hushtable_pir::Threads;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use super::driver::Driver;
+use super::driver::Inferences;
 use super::link::Link;
 use super::metrics::SharesMetrics;
 use super::model::SharedModel;
@@ -97,7 +97,7 @@ fn offer(
     let inferences = Arc::new(AtomicUsize::new(0));
     let batch_max = spec.batch_inferences_max;
     let refill = refill(spec, &model, &metrics)?;
-    let driver = Driver::new(
+    let driver = Inferences::new(
         Arc::clone(&model),
         metrics,
         is_met,

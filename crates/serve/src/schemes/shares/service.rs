@@ -243,7 +243,7 @@ fn shrink(reservation: Option<&Arc<Reservation>>, bytes: usize) {
 
 /// Starts a thread that computes.
 pub(super) fn spawn(
-    driver: super::driver::Driver,
+    driver: super::driver::Inferences,
 ) -> std::io::Result<(Sender<Event>, JoinHandle<()>)> {
     let (sender, events) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name("hushtable-shares".into());

@@ -189,7 +189,7 @@ impl EtcdPlace {
 
     /// Puts `bytes` where the comparisons hold; else says what is there. Puts that happen twice, for
     /// want of a reply to the first, are one.
-    fn put(&self, compare: Vec<Compare>, bytes: &[u8]) -> Result<Outcome, JournalError> {
+    fn put(&self, compare: Vec<Compare>, bytes: &[u8]) -> Result<Written, JournalError> {
         let put = PutRequest { key: self.key.clone().into(), value: bytes.to_vec() };
         let request = TxnRequest {
             compare,
@@ -204,7 +204,7 @@ impl EtcdPlace {
             })
         })?;
         if reply.succeeded {
-            return Ok(Outcome::Put { revision: reply.header.map_or(0, |header| header.revision) });
+            return Ok(Written::Put { revision: reply.header.map_or(0, |header| header.revision) });
         }
         let found = reply.responses.into_iter().next().and_then(|op: ResponseOp| op.response);
         let found = match found {
@@ -213,9 +213,9 @@ impl EtcdPlace {
         };
         match found {
             Some(found) if found.value == bytes => {
-                Ok(Outcome::Put { revision: found.mod_revision })
+                Ok(Written::Put { revision: found.mod_revision })
             }
-            found => Ok(Outcome::Found(found)),
+            found => Ok(Written::Found(found)),
         }
     }
 
@@ -234,7 +234,7 @@ impl EtcdPlace {
 }
 
 /// What became of a put.
-enum Outcome {
+enum Written {
     /// It is there, since this revision.
     Put { revision: i64 },
     /// Not as compared: what is there.
@@ -295,7 +295,7 @@ impl CounterPlace for EtcdPlace {
         let seal = CounterSeal::new(key);
         let bytes = seal.seal(value)?.to_vec();
         let absent = self.compare(CompareTarget::Version, TargetUnion::Version(0));
-        let Outcome::Put { revision } = self.put(vec![absent], &bytes)? else {
+        let Written::Put { revision } = self.put(vec![absent], &bytes)? else {
             return Err(JournalError::CounterExists { place: self.to_string() });
         };
         Ok(Box::new(EtcdCounter { place: self.clone(), seal, known: Known { bytes, revision } }))
@@ -347,12 +347,12 @@ impl RootCounter for EtcdCounter {
             self.place.compare(CompareTarget::Mod, TargetUnion::ModRevision(*revision)),
         ];
         match self.place.put(compare, &bytes)? {
-            Outcome::Put { revision } => {
+            Written::Put { revision } => {
                 self.known = Known { bytes, revision };
                 Ok(())
             }
-            Outcome::Found(None) => Err(JournalError::CounterMissing { place }),
-            Outcome::Found(Some(found)) => {
+            Written::Found(None) => Err(JournalError::CounterMissing { place }),
+            Written::Found(Some(found)) => {
                 let found = self.seal.open(&place, &found.value)?;
                 Err(JournalError::CounterMoved {
                     place,

@@ -13,7 +13,7 @@ use super::super::peer::Chunks;
 use crate::keys::refusal::KeysRefusal;
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
 use crate::peer::lane::Body;
-use crate::shards::{Ask, Replica, Unheld, Won};
+use crate::shards::{Replica, ShardQuestion, Unheld, Won};
 use crate::wire::{OnionPassReply, OnionPassRequest, PutKeysReply};
 
 /// What a pass asks of every shard.
@@ -80,7 +80,7 @@ impl ShardAsk {
     }
 }
 
-impl Ask for ShardAsk {
+impl ShardQuestion for ShardAsk {
     type Answers = Partial;
 
     fn key_bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use prost::Message;
 use crate::peer::endpoint::REPLY_OVERHEAD_BYTES;
 use crate::peer::lane::Body;
 use crate::schemes::pair::PairRefusal;
-use crate::shards::{Ask, NoShard, Replica, Unheld, Won};
+use crate::shards::{NoShard, Replica, ShardQuestion, Unheld, Won};
 use crate::trace;
 use crate::wire::{AnswerPassReply, AnswerPassRequest, TableKeys};
 
@@ -33,7 +33,7 @@ pub(super) struct ShardAsk {
     pub expected: Vec<usize>,
 }
 
-impl Ask for ShardAsk {
+impl ShardQuestion for ShardAsk {
     /// For each table that it was asked for.
     type Answers = Vec<Bytes>;
 

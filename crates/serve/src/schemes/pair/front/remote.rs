@@ -57,7 +57,7 @@ pub(super) struct RemoteTables {
 pub(super) type TableVersions = (Version, Option<Version>);
 
 /// What is asked of one table.
-struct Ask<'a> {
+struct TableAsk<'a> {
     table: usize,
     what: What<'a>,
 }
@@ -67,7 +67,7 @@ enum What<'a> {
     Bins { geometry: &'a Geometry, keys: &'a [&'a BatchKeys] },
 }
 
-impl Ask<'_> {
+impl TableAsk<'_> {
     fn answer_bytes(&self) -> usize {
         match &self.what {
             What::Rows { row_bytes, keys } => row_bytes * keys.len(),
@@ -153,7 +153,7 @@ fn group(key: &Key) -> Group {
 
 impl Remote {
     /// Asks every shard that has something of what is asked; each ask's answers.
-    fn ask(&self, asks: &[Ask<'_>]) -> Result<Vec<Vec<u8>>, Error> {
+    fn ask(&self, asks: &[TableAsk<'_>]) -> Result<Vec<Vec<u8>>, Error> {
         let wire: Vec<_> = asks.iter().map(|ask| SharedKeys::new(ask.to_wire())).collect();
         let mut parts = Vec::new();
         // What each shard is asked for, by the asks' places.
@@ -220,7 +220,7 @@ impl Backend for RemoteRows {
         let longest = keys.iter().map(|key| key.params().key_bytes()).max().unwrap_or(1);
         self.remote.answer_one(keys, longest, answers, |keys| {
             let what = What::Rows { row_bytes, keys };
-            self.remote.ask(&[Ask { table: self.table, what }])
+            self.remote.ask(&[TableAsk { table: self.table, what }])
         })
     }
 
@@ -250,7 +250,7 @@ impl BatchBackend for RemoteBins {
         let longest = requests.iter().map(|keys| keys.as_bytes().len()).max().unwrap_or(1);
         self.remote.answer_one(requests, longest, answers, |keys| {
             let what = What::Bins { geometry: &self.geometry, keys };
-            self.remote.ask(&[Ask { table: self.table, what }])
+            self.remote.ask(&[TableAsk { table: self.table, what }])
         })
     }
 
@@ -271,14 +271,14 @@ impl Together for RemoteTables {
             self.versions.iter().position(is_it).ok_or_else(unknown)
         };
         let asks = asked.iter().map(|asked| match asked {
-            Asked::Rows(server, keys) => Ok(Ask {
+            Asked::Rows(server, keys) => Ok(TableAsk {
                 table: table(&|known| known.0 == server.version())?,
                 what: What::Rows { row_bytes: server.backend().shape().row_bytes(), keys },
             }),
             Asked::Bins(server, keys) => {
                 let geometry = server.backend().geometry();
                 let table = table(&|known| known.1 == Some(geometry.version()))?;
-                Ok(Ask { table, what: What::Bins { geometry, keys } })
+                Ok(TableAsk { table, what: What::Bins { geometry, keys } })
             }
         });
         let asks = asks.collect::<Result<Vec<_>, Error>>()?;

@@ -20,7 +20,7 @@ pub struct Origin {
 /// claim what it did not use. So a request that comes beside many others of one peer is in the next
 /// pass, however many these are.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Shares {
+pub(super) struct Fairness {
     peers: Taken,
     connections: Taken,
 }
@@ -62,7 +62,7 @@ struct Line {
     heads: BinaryHeap<Reverse<(u64, usize, u64)>>,
 }
 
-impl Shares {
+impl Fairness {
     /// Which of the requests, oldest first with the numbers of their queries, a pass of `size`
     /// queries takes, in which order, and how many queries of each. Of one peer's it takes
     /// `peer_size` at most; only a peer's last request is not taken whole.
@@ -132,11 +132,11 @@ const REMEMBERED_MAX: usize = 4096;
 mod tests {
     use super::*;
 
-    fn choose(shares: &mut Shares, waiting: &[(u64, u64, usize)], size: usize) -> Vec<usize> {
+    fn choose(fairness: &mut Fairness, waiting: &[(u64, u64, usize)], size: usize) -> Vec<usize> {
         let waiting = waiting
             .iter()
             .map(|&(peer, connection, queries)| (Origin { peer, connection }, queries));
-        let chosen = shares.choose(waiting, size, usize::MAX);
+        let chosen = fairness.choose(waiting, size, usize::MAX);
         chosen.into_iter().map(|(index, _)| index).collect()
     }
 
@@ -144,44 +144,44 @@ mod tests {
     fn what_one_peer_gets_of_a_pass_has_an_end() {
         let of = |peer| Origin { peer, connection: peer };
         let waiting = [(of(1), 30), (of(1), 30), (of(2), 8), (of(1), 30)];
-        let chosen = Shares::default().choose(waiting.into_iter(), 256, 40);
+        let chosen = Fairness::default().choose(waiting.into_iter(), 256, 40);
         assert_eq!(chosen, [(0, 30), (2, 8), (1, 10)]);
         // A pass that is full all the same ends there.
-        let chosen = Shares::default().choose(waiting.into_iter(), 35, 40);
+        let chosen = Fairness::default().choose(waiting.into_iter(), 35, 40);
         assert_eq!(chosen, [(0, 30), (2, 5)]);
     }
 
     #[test]
     fn peers_take_turns_then_their_connections() {
-        let mut shares = Shares::default();
+        let mut fairness = Fairness::default();
         let waiting = [(1, 1, 4), (1, 1, 4), (1, 2, 4), (2, 3, 4), (2, 3, 4)];
-        assert_eq!(choose(&mut shares, &waiting, 20), [0, 3, 2, 4, 1]);
+        assert_eq!(choose(&mut fairness, &waiting, 20), [0, 3, 2, 4, 1]);
         // Alone, in the order in which they came.
-        assert_eq!(choose(&mut Shares::default(), &[(1, 1, 1); 4], 3), [0, 1, 2]);
+        assert_eq!(choose(&mut Fairness::default(), &[(1, 1, 1); 4], 3), [0, 1, 2]);
     }
 
     #[test]
     fn a_small_request_beside_a_crowd_is_in_the_next_pass_of_each_round() {
-        let mut shares = Shares::default();
+        let mut fairness = Fairness::default();
         for round in 0..100 {
             let mut waiting = vec![(1, 1, 100); 32];
             waiting.push((2, 2, 8));
-            let chosen = choose(&mut shares, &waiting, 256);
+            let chosen = choose(&mut fairness, &waiting, 256);
             assert!(chosen.contains(&32), "round {round}: {chosen:?}");
         }
         // Who rested for long takes no more than its share.
         let waiting = [[(1, 1, 100); 4], [(3, 3, 100); 4]].concat();
-        let chosen = choose(&mut shares, &waiting, 400);
+        let chosen = choose(&mut fairness, &waiting, 400);
         let of_crowd = chosen.iter().filter(|&&index| index < 4).count();
         assert!((1..=3).contains(&of_crowd), "{chosen:?}");
     }
 
     #[test]
     fn nobody_is_remembered_for_ever() {
-        let mut shares = Shares::default();
+        let mut fairness = Fairness::default();
         for peer in 0..10_000 {
-            choose(&mut shares, &[(peer, peer, 1), (peer, peer, 1)], 1);
+            choose(&mut fairness, &[(peer, peer, 1), (peer, peer, 1)], 1);
         }
-        assert!(shares.peers.by.len() <= REMEMBERED_MAX, "{}", shares.peers.by.len());
+        assert!(fairness.peers.by.len() <= REMEMBERED_MAX, "{}", fairness.peers.by.len());
     }
 }
