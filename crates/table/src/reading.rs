@@ -151,15 +151,14 @@ impl Reading<'_> {
         let (levels, found) = version.finish_levels();
         let expected = self.table.version();
         if expected == found {
-            let is_other = self.tree.is_some_and(|(tree, geometry)| {
-                // By now it is known that what was read is right: the hashes are not.
-                self.has_other_leaves.into_inner()
-                    || !geometry.has_levels(tree, &levels)
-                    || tree.is_lost()
-            });
-            return match is_other {
-                true => Err(self.table.rows_error(bundle::TREE, RowsError::Tree)),
-                false => Ok(()),
+            let Some((tree, geometry)) = self.tree else { return Ok(()) };
+            // By now it is known that what was read is right: these hashes are not.
+            let is_other =
+                self.has_other_leaves.into_inner() || !geometry.has_levels(tree, &levels);
+            return match (tree.is_lost(), is_other) {
+                (true, _) => Err(self.table.rows_error(bundle::TREE, RowsError::Lost)),
+                (_, true) => Err(self.table.rows_error(bundle::TREE, RowsError::Tree)),
+                _ => Ok(()),
             };
         }
         let row = self.table.first_damaged_row();

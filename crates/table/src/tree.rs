@@ -178,7 +178,15 @@ impl Geometry {
 
     /// Whether the bytes of `rows.tree` have these levels over the leaves.
     pub(crate) fn has_levels(&self, tree: &[u8], levels: &[Vec<u8>]) -> bool {
-        tree.get(self.level_offset(0)..) == Some(&levels.concat())
+        let mut rest = tree.get(self.level_offset(0)..).unwrap_or_default();
+        let is_next = |level: &Vec<u8>| match rest.split_at_checked(level.len()) {
+            Some((found, after)) => {
+                rest = after;
+                found == level
+            }
+            None => false,
+        };
+        levels.iter().all(is_next) && rest.is_empty()
     }
 }
 

@@ -165,6 +165,10 @@ def copy(
                 write_down()
     except OSError as error:
         raise write_failed(folder, error) from error
+    except BaseException:
+        # Whoever gave up does not wait for what is slow.
+        source.stop()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
         try:

@@ -221,9 +221,13 @@ class Fetch:
         journal = Journal(self._journal, head)
         if not journal.is_resumed or not self._partial.exists():
             self._discard(journal)
+        heads = self._head_pieces(facts)
+        # A source may say any length: none is gone by that the disk has no room for.
+        done = sum(chunk.bytes for chunk in journal.done)
+        self._check_room(sum(piece.bytes for piece in heads) - done)
         self._stand_in(facts)
         journal.start()
-        chunks = chunks_of(self._head_pieces(facts))
+        chunks = chunks_of(heads)
         self._copy(journal, facts, chunks)
         pieces = self._opened(journal, facts)
         chunks = list(dict.fromkeys([*chunks, *chunks_of(pieces)]))

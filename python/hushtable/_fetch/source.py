@@ -87,6 +87,9 @@ class Source(Protocol):
     def read(self, path: str, first: int, count: int) -> bytes:
         """Some of a file's bytes. Raises FetchError where it has not that many."""
 
+    def stop(self) -> None:
+        """Ends reads that are under way, where it can; there are no more."""
+
 
 def open_source(place: str | os.PathLike[str], *, follow_redirects: bool = False) -> Source:
     """A folder, the URL of one at an HTTP server, or a URL of what fsspec opens.
@@ -182,6 +185,9 @@ class _Folder:
             raise cut_short(self.shown, path, first, count, done)
         return bytes(data)
 
+    def stop(self) -> None:
+        pass
+
     def _failed(self, path: str, error: OSError) -> FetchError:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return no_file(self.shown, path)
@@ -239,6 +245,9 @@ class _Remote:
         if len(data) < count:
             raise cut_short(self.shown, path, first, count, len(data))
         return data
+
+    def stop(self) -> None:
+        pass
 
     def _tried(self, path: str, ask: Callable[[], _T]) -> _T | None:
         """What is answered; None where there is no such file."""

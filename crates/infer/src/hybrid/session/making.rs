@@ -233,7 +233,11 @@ impl Crew {
             Err(Ended::Call { fault: CallFault::Gone, .. }) if state.tries < TRIES_MAX => {
                 state.is_lost = true;
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                // Under the lock: a worker that finds nobody at work would say that nothing goes on.
+                batch.has_failed.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
         }
         if state.is_lost && state.under_way == 0 {
             (state.stage, state.is_lost) = (Stage::Idle, false);

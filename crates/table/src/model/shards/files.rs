@@ -162,7 +162,11 @@ impl Pieces<'_> {
         let tree_bytes = tree.file_bytes();
         piece(bundle::TREE, tree_bytes, 0, crate::tree::MARK.len() as u64);
         let Some(rows) = rows else { return };
-        let levels = tree.level_offset(0) as u64;
+        // A shard that has all rows may be served as the whole table, which is held against its leaves' hashes.
+        let levels = match rows == (0..shape.rows()) {
+            true => crate::tree::MARK.len() as u64,
+            false => tree.level_offset(0) as u64,
+        };
         piece(bundle::TREE, tree_bytes, levels, tree_bytes - levels);
         let mut range = |start: u64, width: u64| {
             let (first, count) = (rows.start, rows.end - rows.start);
