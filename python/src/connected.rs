@@ -4,11 +4,13 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hushtable_serve::Error as ServeError;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::asked::Answer;
 use crate::errors::Failure;
 
 /// A client that connects as its spec says.
@@ -16,13 +18,15 @@ pub(crate) trait Connect: Sized + Send + Sync + 'static {
     /// Whom to connect to, and how.
     type Spec: Send + Sync + 'static;
 
-    /// Connects, with the error that a caller of `hushtable.connect` should see.
-    fn connect(spec: &Self::Spec) -> impl Future<Output = Result<Self, Failure>> + Send;
+    /// Connects.
+    fn connect(spec: &Self::Spec) -> impl Future<Output = Result<Self, ServeError>> + Send;
 }
 
 /// A client and what it was connected by: in a forked child it connects anew, at its first use.
 pub(crate) struct Connected<C: Connect> {
     spec: C::Spec,
+    // Whether servers that ask for a certificate are shown one: what a connection that they close is about.
+    has_certificate: bool,
     // Only locked by threads that hold the interpreter lock, and never across a call that lets go
     // of it: a fork, which takes the interpreter lock too, can then not copy it locked.
     session: Mutex<Option<Arc<Session<C>>>>,
@@ -30,9 +34,9 @@ pub(crate) struct Connected<C: Connect> {
 
 impl<C: Connect> Connected<C> {
     /// Connects now.
-    pub(crate) fn open(py: Python<'_>, spec: C::Spec) -> PyResult<Self> {
-        let session = Session::<C>::open(py, &spec)?;
-        Ok(Self { spec, session: Mutex::new(Some(Arc::new(session))) })
+    pub(crate) fn open(py: Python<'_>, spec: C::Spec, has_certificate: bool) -> PyResult<Self> {
+        let session = Session::<C>::open(py, &spec, has_certificate)?;
+        Ok(Self { spec, has_certificate, session: Mutex::new(Some(Arc::new(session))) })
     }
 
     /// This process's session.
@@ -43,44 +47,11 @@ impl<C: Connect> Connected<C> {
         if found.is_own() {
             return Ok(found);
         }
-        let own = Arc::new(Session::open(py, &self.spec)?);
+        let own = Arc::new(Session::open(py, &self.spec, self.has_certificate)?);
         // Another thread may have connected meanwhile: the last one stays, the other closes when
         // its calls are done.
         *self.locked() = Some(Arc::clone(&own));
         Ok(own)
-    }
-
-    /// Starts `call` on the client's thread. What it ends with becomes Python's objects by `finish`
-    /// once the interpreter is at hand, and goes to `done(result, error)`.
-    pub(crate) fn start<F, T, E>(
-        &self,
-        py: Python<'_>,
-        done: Py<PyAny>,
-        call: impl FnOnce(Arc<C>) -> F,
-        finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
-    ) -> PyResult<NativeCall>
-    where
-        F: Future<Output = Result<T, E>> + Send + 'static,
-        T: Send + 'static,
-        E: Into<Failure> + Send + 'static,
-    {
-        let session = self.session(py)?;
-        let call = call(Arc::clone(session.client()));
-        let task = session.spawn(async move {
-            let result = call.await;
-            // An interpreter that is shutting down waits for no call.
-            Python::try_attach(|py| {
-                let result = result.map_err(|error| PyErr::from(error.into()));
-                let called = match result.and_then(|result| finish(py, result)) {
-                    Ok(result) => done.call1(py, (result, py.None())),
-                    Err(error) => done.call1(py, (py.None(), error)),
-                };
-                if let Err(error) = called {
-                    error.write_unraisable(py, None);
-                }
-            });
-        });
-        Ok(NativeCall { task })
     }
 
     /// Closes the connections; calls under way finish.
@@ -101,7 +72,7 @@ pub(crate) struct Session<C> {
 }
 
 impl<C> Session<C> {
-    fn open(py: Python<'_>, spec: &C::Spec) -> PyResult<Self>
+    fn open(py: Python<'_>, spec: &C::Spec, has_certificate: bool) -> PyResult<Self>
     where
         C: Connect,
     {
@@ -111,7 +82,11 @@ impl<C> Session<C> {
             .enable_all()
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
-        match run(py, &runtime, C::connect(spec)) {
+        let connecting = async {
+            let connected = C::connect(spec).await;
+            connected.map_err(|error| Failure::at_connect(error, has_certificate))
+        };
+        match run(py, &runtime, connecting) {
             Ok(client) => {
                 Ok(Self { process: process::id(), live: Some((runtime, Arc::new(client))) })
             }
@@ -140,8 +115,23 @@ impl<C> Session<C> {
         }
     }
 
-    fn spawn(&self, call: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        self.live().0.spawn(call).abort_handle()
+    /// Starts `call` on the client's thread; what it ends with goes to `done(result, error)`.
+    pub(crate) fn start(&self, done: Py<PyAny>, call: Answer<'static>) -> NativeCall {
+        let called = async move {
+            let result = call.await;
+            // An interpreter that is shutting down waits for no call.
+            Python::try_attach(|py| {
+                let result = result.map_err(PyErr::from);
+                let called = match result.and_then(|finish| finish(py)) {
+                    Ok(result) => done.call1(py, (result, py.None())),
+                    Err(error) => done.call1(py, (py.None(), error)),
+                };
+                if let Err(error) = called {
+                    error.write_unraisable(py, None);
+                }
+            });
+        };
+        NativeCall { task: self.live().0.spawn(called).abort_handle() }
     }
 
     /// Makes a call by [`run`].

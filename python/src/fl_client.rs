@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hushtable_serve::{RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
+use hushtable_serve::{Error, RoundSpec, TrainClient, TrainClientSpec, TrainInfo};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -20,16 +20,15 @@ pub(crate) struct NativeTrainClient(Connected<TrainClient>);
 impl Connect for TrainClient {
     type Spec = TrainClientSpec;
 
-    async fn connect(spec: &TrainClientSpec) -> Result<Self, Failure> {
-        let has_certificate = spec.server.identity.is_some();
-        let connected = Self::connect(spec).await;
-        connected.map_err(|error| Failure::at_connect(error, has_certificate))
+    async fn connect(spec: &TrainClientSpec) -> Result<Self, Error> {
+        Self::connect(spec).await
     }
 }
 
 #[pymethods]
 impl NativeTrainClient {
-    /// Connects; arguments as of `OnionClient`.
+    /// Connects; `certificate` is the files of this client's own and of its key, `name` whose the
+    /// server's is where that is not its URL's host.
     #[staticmethod]
     #[pyo3(signature = (server, *, ca, certificate, name, insecure, connect_seconds, seconds,
                         operator_token, pin, trust_announced))]
@@ -47,6 +46,7 @@ impl NativeTrainClient {
         pin: Option<&str>,
         trust_announced: bool,
     ) -> PyResult<Self> {
+        let has_certificate = certificate.is_some();
         let trust = Trust::read(ca, certificate)?;
         let spec = TrainClientSpec {
             insecure,
@@ -57,7 +57,7 @@ impl NativeTrainClient {
             trust_announced,
             ..TrainClientSpec::new(trust.endpoint(server, name))
         };
-        Ok(Self(Connected::open(py, spec)?))
+        Ok(Self(Connected::open(py, spec, has_certificate)?))
     }
 
     /// What is trained and how far it is, by name.

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use serde_json::json;
 
 use crate::errors::Failure;
-use crate::hybrid_client::HybridFacts;
+use crate::schemes::hybrid::HybridFacts;
 
 /// Compiles the network of the model at `path`, and writes the plan into the bundle; what it is, as JSON.
 #[pyfunction]

@@ -15,8 +15,8 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::ckks_client::CkksFacts;
 use crate::errors::Failure;
+use crate::schemes::ckks::CkksFacts;
 
 /// Compiles the model at `path` by its description, or by that of the plan of this name, and writes the plan
 /// into the bundle; what it is, as JSON.

@@ -5,10 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 #[cfg(feature = "bench")]
 mod bench;
-mod ckks_client;
-mod client;
 mod connected;
 mod errors;
 mod facts;
@@ -22,7 +21,6 @@ mod fl_session;
 mod geometry;
 mod gpu;
 mod hybrid;
-mod hybrid_client;
 mod infer;
 mod infer_errors;
 mod infer_project;
@@ -32,15 +30,15 @@ mod load;
 mod logs;
 mod machine;
 mod model;
-mod model_client;
 mod offered;
 mod prepare;
 mod push;
+mod reach;
+mod schemes;
 mod serve_errors;
 mod server;
 mod settings;
 mod shards;
-mod shares_client;
 mod table;
 mod trust;
 
@@ -54,9 +52,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use super::ckks_client::{CkksFacts, NativeCkksClient, PredictionFacts};
-    #[pymodule_export]
-    use super::client::{NativeBagsRows, NativeOnionClient, NativePairClient, NativeRows};
+    use super::asked::NativeClient;
     #[pymodule_export]
     use super::connected::NativeCall;
     #[pymodule_export]
@@ -85,10 +81,6 @@ mod _native {
     #[pymodule_export]
     use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
     #[pymodule_export]
-    use super::hybrid_client::{
-        HybridFacts, HybridPredictionFacts, NativeHybridClient, PrecomputeFacts,
-    };
-    #[pymodule_export]
     use super::infer::{
         NativeCkksModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
@@ -112,8 +104,6 @@ mod _native {
         NativeModel, build_model, model_of_dense, plan_model, verify_model, write_model,
     };
     #[pymodule_export]
-    use super::model_client::{NativeFeatureRows, NativeModelClient, NativeModelRows, model_pin};
-    #[pymodule_export]
     use super::offered::offered_scheme;
     #[pymodule_export]
     use super::prepare::{
@@ -122,6 +112,18 @@ mod _native {
     };
     #[pymodule_export]
     use super::push::push_bundle;
+    #[pymodule_export]
+    use super::schemes::ckks::{CkksFacts, PredictionFacts};
+    #[pymodule_export]
+    use super::schemes::hybrid::{HybridFacts, HybridPredictionFacts, PrecomputeFacts};
+    #[pymodule_export]
+    use super::schemes::model::{NativeFeatureRows, NativeModelRows, model_pin};
+    #[pymodule_export]
+    use super::schemes::pair::NativeBagsRows;
+    #[pymodule_export]
+    use super::schemes::rows::NativeRows;
+    #[pymodule_export]
+    use super::schemes::shares::{SharesFacts, SharesPredictionFacts};
     #[pymodule_export]
     use super::server::{
         IssuedPems, NativeCkksServer, NativeHybridServer, NativeOnionServer, NativePairServer,
@@ -132,8 +134,6 @@ mod _native {
     use super::settings::{SchemeFacts, SettingFacts, options, schemes};
     #[pymodule_export]
     use super::shards::{plan_shards, read_shards, shard_heads, shard_pieces, verify_shard};
-    #[pymodule_export]
-    use super::shares_client::{NativeSharesClient, SharesFacts, SharesPredictionFacts};
     #[pymodule_export]
     use super::table::{
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,

@@ -23,12 +23,12 @@ use pyo3::prelude::*;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::ckks_client::CkksFacts;
 use crate::errors::Failure;
 use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
-use crate::hybrid_client::HybridFacts;
 use crate::prepare::parameter_set;
-use crate::shares_client::SharesFacts;
+use crate::schemes::ckks::CkksFacts;
+use crate::schemes::hybrid::HybridFacts;
+use crate::schemes::shares::SharesFacts;
 
 /// A server on threads of its own: what all kinds of them have.
 #[pyclass(frozen, subclass, module = "hushtable._native", name = "Server")]

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use crate::errors::Failure;
 
 /// The authorities that servers' certificates may come from, as Python gives them.
-#[derive(FromPyObject)]
+#[derive(Clone, FromPyObject)]
 pub(crate) enum Authorities {
     /// Those that this machine trusts: `True`.
     System(bool),
@@ -42,15 +42,6 @@ impl Trust {
             }
         };
         Ok(Self { ca_pem, system_roots, identity })
-    }
-
-    /// Of left's and right's authorities: a certificate that one signs does not do for the other's
-    /// server.
-    pub(crate) fn of_sides(
-        (left, right): (Option<Authorities>, Option<Authorities>),
-        certificate: Option<(PathBuf, PathBuf)>,
-    ) -> Result<[Self; 2], Failure> {
-        Ok([Self::read(left, certificate.clone())?, Self::read(right, certificate)?])
     }
 
     /// One of the servers of one operator at `urls`, as [`endpoint`](Self::endpoint).

@@ -52,15 +52,18 @@ class Stub:
 def _parameters(node: ast.FunctionDef) -> list[str]:
     arguments = node.args
     named = [*arguments.posonlyargs, *arguments.args]
-    return [a.arg for a in named if a.arg not in ("self", "cls")] + [
-        f"*{a.arg}" for a in arguments.kwonlyargs
+    rest = [] if arguments.vararg is None else [f"*{arguments.vararg.arg}"]
+    return [
+        *(a.arg for a in named if a.arg not in ("self", "cls")),
+        *rest,
+        *(f"*{a.arg}" for a in arguments.kwonlyargs),
     ]
 
 
 def _native_parameters(function: object) -> list[str]:
     signature = inspect.signature(function)  # type: ignore[arg-type]
     return [
-        f"*{p.name}" if p.kind is p.KEYWORD_ONLY else p.name
+        f"*{p.name}" if p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL) else p.name
         for p in signature.parameters.values()
         if p.name != "self"
     ]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import Deployment
 from test_cli import run
 from test_infer import build, logits, users
 from waiting import HUNG_S, held_port
@@ -50,15 +51,8 @@ OTHER: dict[str, Any] = {
     "dealer": "client",
     "inferences": 1,
 }
-#: The class that each kind of clients connects by.
-NATIVE = {
-    "pair": "PairClient",
-    "model": "ModelClient",
-    "onion": "OnionClient",
-    "ckks": "CkksClient",
-    "hybrid": "HybridClient",
-    "shares": "SharesClient",
-}
+#: The kinds of clients, by the schemes that they ask by.
+KINDS = {**{scheme: scheme for scheme in SCHEMES}, "model": "pair"}
 
 
 def servers(scheme: str) -> dict[str, str]:
@@ -100,25 +94,44 @@ def test_an_option_of_another_scheme_is_refused_by_name(scheme: Any) -> None:
             hushtable.connect(**servers(scheme), scheme=scheme, options=options)
 
 
-@pytest.mark.parametrize("kind", NATIVE)
-def test_no_option_is_passed_over(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+class Watched:
+    """Options that tell which of them are read."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(ClientOptions(), name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_option_is_passed_over(kind: str) -> None:
     """What a client reads of its options is what is documented as its scheme's."""
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(_native, NATIVE[kind], lambda *_, **given: seen.update(given))
-    found = _kind(kind)
-    two = found.servers == 2
-    urls = Urls(["http://127.0.0.1:1"], ["http://127.0.0.1:2"] if two else None)
-    for name, value in OTHER.items():
-        # Bags and lookups are padded here, not by the native client.
-        if found.scheme not in schemes_of(name) or name == "max_ids":
-            continue
-        plain, changed = ({}, {})
-        for options, into in ((ClientOptions(), plain), (ClientOptions(**{name: value}), changed)):
-            seen.clear()
-            found.native(Reach(kind, urls, None, None, options))
-            into.update(seen)
-        differing = {key for key in plain | changed if plain[key] != changed[key]}
-        assert len(differing) == 1, f"{name} changes {differing or 'nothing'}"
+    scheme, options = KINDS[kind], Watched()
+    two = ["http://127.0.0.1:1"] if SCHEMES[scheme] == 2 else None  # type: ignore[index]
+    reach = Reach(kind, Urls(["http://127.0.0.1:1"], two), None, None, options)  # type: ignore[arg-type]
+    with pytest.raises(hushtable.ServerUnavailable):
+        _native.Client(kind, reach)
+    # Lookups are padded here, not by the native client.
+    assert options.read == {
+        name for name in OPTIONS if scheme in schemes_of(name) and name != "max_ids"
+    }
+
+
+def test_kinds_are_those_of_the_native_module() -> None:
+    reach = Reach("toy", Urls(["http://127.0.0.1:1"], None), None, None, ClientOptions())
+    with pytest.raises(ConfigError, match='no clients are of "toy"'):
+        _native.Client("toy", reach)
+    assert {kind: _kind(kind).scheme for kind in KINDS} == KINDS
+
+
+def test_a_client_is_asked_for_what_its_scheme_answers(deployment: Deployment) -> None:
+    with deployment.connect() as client:
+        native = client._native
+        for call, given in (("predict", ()), ("lookup", ()), ("lookup", ([3], 4))):
+            with pytest.raises(TypeError, match="is not asked for|takes an array"):
+                native.ask(call, *given)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -10,17 +10,16 @@ import numpy.typing as npt
 __all__ = [
     "BagsRows",
     "Call",
-    "CkksClient",
     "CkksFacts",
     "CkksModel",
     "CkksServer",
+    "Client",
     "Controller",
     "Costs",
     "DamageFacts",
     "EngineFacts",
     "FeatureFacts",
     "FeatureRows",
-    "HybridClient",
     "HybridFacts",
     "HybridModel",
     "HybridPredictionFacts",
@@ -29,13 +28,10 @@ __all__ = [
     "Layout",
     "LayoutFacts",
     "Model",
-    "ModelClient",
     "ModelFacts",
     "ModelRows",
-    "OnionClient",
     "OnionFacts",
     "OnionServer",
-    "PairClient",
     "PairServer",
     "PemPair",
     "PlatformFacts",
@@ -50,7 +46,6 @@ __all__ = [
     "Server",
     "Session",
     "SettingFacts",
-    "SharesClient",
     "SharesFacts",
     "SharesPredictionFacts",
     "SharesServer",
@@ -441,16 +436,7 @@ def hybrid_compile(
     rounding: str,
 ) -> str: ...
 def hybrid_describe(path: Path, name: str) -> str: ...
-def offered_scheme(
-    server: list[str],
-    *,
-    ca: Path | Literal[True] | None,
-    certificate: tuple[Path, Path] | None,
-    name: str | None,
-    insecure: bool,
-    connect_seconds: float,
-    seconds: float,
-) -> str | None: ...
+def offered_scheme(reach: Any) -> str | None: ...
 def push_bundle(
     bundle: Path,
     url: str,
@@ -520,90 +506,15 @@ class Layout:
     ) -> npt.NDArray[np.bool_]: ...
     def measure(self, batch: int, seconds: float, threads: int = 1) -> float: ...
 
-class PairClient:
-    def __new__(
-        cls,
-        left: list[str],
-        right: list[str],
-        *,
-        cas: tuple[Path | Literal[True] | None, Path | Literal[True] | None],
-        certificate: tuple[Path, Path] | None,
-        names: tuple[str | None, str | None],
-        prg: str,
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        layout_bytes_max: int,
-        version: str | None,
-    ) -> PairClient: ...
-    def lookup(self, ids: _Ids, max_ids: int) -> Rows: ...
-    def start_lookup(
-        self, ids: _Ids, max_ids: int, done: Callable[[Rows | None, BaseException | None], None]
-    ) -> Call: ...
-    def lookup_bags(self, ids: _Ids, bounds: list[int]) -> BagsRows: ...
-    def start_bags(
+class Client:
+    def __new__(cls, kind: str, reach: Any) -> Client: ...
+    def info(self) -> Any: ...
+    def ask(
         self,
-        ids: _Ids,
-        bounds: list[int],
-        done: Callable[[BagsRows | None, BaseException | None], None],
-    ) -> Call: ...
-    def layout(self) -> LayoutFacts | None: ...
-    def info(self) -> ServedFacts: ...
-    def close(self) -> None: ...
-
-class OnionClient:
-    def __new__(
-        cls,
-        server: list[str],
-        *,
-        ca: Path | Literal[True] | None,
-        certificate: tuple[Path, Path] | None,
-        name: str | None,
-        parameter_sets: list[str],
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        version: str | None,
-    ) -> OnionClient: ...
-    def lookup(self, ids: _Ids, max_ids: int) -> Rows: ...
-    def start_lookup(
-        self, ids: _Ids, max_ids: int, done: Callable[[Rows | None, BaseException | None], None]
-    ) -> Call: ...
-    def info(self) -> ServedFacts: ...
-    def close(self) -> None: ...
-
-class ModelClient:
-    def __new__(
-        cls,
-        left: list[str],
-        right: list[str],
-        *,
-        cas: tuple[Path | Literal[True] | None, Path | Literal[True] | None],
-        certificate: tuple[Path, Path] | None,
-        names: tuple[str | None, str | None],
-        prg: str,
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        layout_bytes_max: int,
-        version: str | None,
-        model: str | None,
-    ) -> ModelClient: ...
-    def lookup(self, asked: list[tuple[str, _Ids]]) -> ModelRows: ...
-    def start_lookup(
-        self,
-        asked: list[tuple[str, _Ids]],
-        done: Callable[[ModelRows | None, BaseException | None], None],
-    ) -> Call: ...
-    def lookup_feature(self, feature: str, ids: _Ids, max_ids: int) -> Rows: ...
-    def start_lookup_feature(
-        self,
-        feature: str,
-        ids: _Ids,
-        max_ids: int,
-        done: Callable[[Rows | None, BaseException | None], None],
-    ) -> Call: ...
-    def info(self) -> ModelFacts: ...
+        call: str,
+        *given: Any,
+        done: Callable[[Any, BaseException | None], None] | None = None,
+    ) -> Any: ...
     def close(self) -> None: ...
 
 class Call:
@@ -682,33 +593,6 @@ class PredictionFacts:
     @property
     def retries(self) -> int: ...
 
-class CkksClient:
-    def __new__(
-        cls,
-        server: list[str],
-        *,
-        ca: Path | Literal[True] | None,
-        certificate: tuple[Path, Path] | None,
-        name: str | None,
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        upload_seconds: float,
-        key_bytes_max: int,
-        version: str | None,
-        progress: Callable[[int, int], None] | None,
-    ) -> CkksClient: ...
-    def info(self) -> CkksFacts: ...
-    def upload(self) -> int: ...
-    def predict(self, dense: _Values, indices: _Ids) -> PredictionFacts: ...
-    def start_predict(
-        self,
-        dense: _Values,
-        indices: _Ids,
-        done: Callable[[PredictionFacts | None, BaseException | None], None],
-    ) -> Call: ...
-    def close(self) -> None: ...
-
 class CkksModel:
     def __new__(cls, path: str, name: str | None) -> CkksModel: ...
     def info(self) -> CkksFacts: ...
@@ -781,38 +665,6 @@ class HybridPredictionFacts:
     @property
     def offline(self) -> PrecomputeFacts | None: ...
 
-class HybridClient:
-    def __new__(
-        cls,
-        server: list[str],
-        *,
-        ca: Path | Literal[True] | None,
-        certificate: tuple[Path, Path] | None,
-        name: str | None,
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        retry_seconds: float,
-        version: str | None,
-        client_garbles: bool,
-        parallel: str,
-        steps_max: int,
-        up_mbps: float | None,
-        down_mbps: float | None,
-        store: Path | None,
-        store_key: Path | None,
-        store_bytes_max: int,
-    ) -> HybridClient: ...
-    def info(self) -> HybridFacts: ...
-    def precomputes(self) -> tuple[int, int]: ...
-    def precompute(
-        self, count: int, progress: Callable[[int, int], None] | None
-    ) -> PrecomputeFacts: ...
-    def predict(
-        self, input: _Values, progress: Callable[[int, int], None] | None
-    ) -> HybridPredictionFacts: ...
-    def close(self) -> None: ...
-
 class HybridModel:
     def __new__(cls, path: str, name: str) -> HybridModel: ...
     def info(self) -> HybridFacts: ...
@@ -868,32 +720,6 @@ class SharesPredictionFacts:
     def answer_seconds(self) -> float: ...
     @property
     def retries(self) -> int: ...
-
-class SharesClient:
-    def __new__(
-        cls,
-        left: list[str],
-        right: list[str],
-        *,
-        cas: tuple[Path | Literal[True] | None, Path | Literal[True] | None],
-        certificate: tuple[Path, Path] | None,
-        names: tuple[str | None, str | None],
-        insecure: bool,
-        connect_seconds: float,
-        seconds: float,
-        version: str | None,
-        dealer: str | None,
-        inferences_max: int,
-    ) -> SharesClient: ...
-    def info(self) -> SharesFacts: ...
-    def predict(self, dense: _Values, indices: _Ids) -> SharesPredictionFacts: ...
-    def start_predict(
-        self,
-        dense: _Values,
-        indices: _Ids,
-        done: Callable[[SharesPredictionFacts | None, BaseException | None], None],
-    ) -> Call: ...
-    def close(self) -> None: ...
 
 class SharesServer(Server):
     def __new__(cls, spec: str) -> SharesServer: ...

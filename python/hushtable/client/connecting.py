@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, overload
 
 from .. import _native
 from ..errors import ConfigError, ProtocolError
@@ -29,7 +29,12 @@ Named = str | os.PathLike[str] | Literal[True]
 #: How servers are asked.
 Scheme = Literal["pair", "onion", "ckks", "hybrid", "shares"]
 #: The schemes, and how many servers each asks.
-SCHEMES: dict[Scheme, int] = {"pair": 2, "onion": 1, "ckks": 1, "hybrid": 1, "shares": 2}
+SCHEMES: dict[Scheme, int] = {
+    scheme: 1 if facts.is_alone else 2
+    for facts in _native.schemes()
+    for scheme in get_args(Scheme)
+    if scheme == facts.name
+}
 
 
 class _Common(TypedDict, total=False):
@@ -207,19 +212,17 @@ async def connect_async(
     """:func:`connect` for asyncio; arguments and errors are the same."""
     urls = Urls.check(left, right, server)
 
-    def native() -> tuple[Kind, Reach, Any]:
+    def connected() -> tuple[_native.Client, Reach]:
         reach = _reach(urls, scheme, model, version, tls, options)
-        kind = _kind(reach.kind)
-        return kind, reach, kind.native(reach)
+        return _native.Client(reach.kind, reach), reach
 
-    kind, reach, connected = await asyncio.to_thread(native)
-    return kind.async_client(connected, reach)
+    native, reach = await asyncio.to_thread(connected)
+    return _kind(reach.kind).async_client(native, reach)
 
 
 def connect_again(reach: Reach) -> Any:
     """A client of the servers of ``reach``: now, or where one is copied or pickled to."""
-    kind = _kind(reach.kind)
-    return kind.client(kind.native(reach), reach)
+    return _kind(reach.kind).client(_native.Client(reach.kind, reach), reach)
 
 
 def _kind(name: str) -> Kind:
@@ -271,7 +274,7 @@ def offered_by(server: Servers, tls: TlsConfig | None, options: ClientOptions) -
         ServerUnavailable, ServerTimeout, TlsError: as :func:`connect`.
     """
     reach = Reach("", Urls.check(None, None, server), tls, None, options)
-    found = _native.offered_scheme(reach.urls.first, **reach.of_one(ONION.seconds))
+    found = _native.offered_scheme(reach)
     for scheme in SCHEMES:
         if scheme == found:
             return scheme

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
 
@@ -18,17 +18,17 @@ from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import BadIds, ConfigError, UnknownFeature
 from .options import check_max_ids
-from .reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from .reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
 
 _Asked = list[tuple[str, npt.NDArray[np.uint64]]]
 _Shapes = list[tuple[str, tuple[int, ...]]]
 
 
-class _Model(BaseClient[_native.ModelClient]):
+class _Model(BaseClient):
     """What both clients of a model know."""
 
-    def __init__(self, native: _native.ModelClient, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._info = ModelInfo.of_facts(native.info())
 
@@ -108,7 +108,7 @@ class ModelClient(_Model, Movable):
     does.
     """
 
-    def __init__(self, native: _native.ModelClient, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._of_thread = threading.local()
 
@@ -152,7 +152,7 @@ class ModelClient(_Model, Movable):
     def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
         flat, shapes = self._flattened(asked)
         with CallSpan("lookup_model", model=self._info.name) as span:
-            bags, stats = self._bags(self._native.lookup(flat), shapes)
+            bags, stats = self._bags(self._native.ask("lookup", flat), shapes)
             span.note(stats)
         self._of_thread.stats = stats
         return bags, stats
@@ -176,7 +176,7 @@ class ModelClient(_Model, Movable):
             for flat, _ in asked:
                 future: Future[_native.ModelRows] = Future()
                 futures.append(future)
-                calls.append(self._native.start_lookup(flat, _resolves(future)))
+                calls.append(self._native.ask("lookup", flat, done=_resolves(future)))
             answers = []
             for future, (_, shapes) in zip(futures, asked, strict=True):
                 bags, self._of_thread.stats = self._bags(future.result(), shapes)
@@ -204,7 +204,9 @@ class ModelClient(_Model, Movable):
         return getattr(self._of_thread, "stats", None)
 
 
-def _resolves(future: Future[_native.ModelRows]) -> Done[_native.ModelRows]:
+def _resolves(
+    future: Future[_native.ModelRows],
+) -> Callable[[_native.ModelRows | None, BaseException | None], None]:
     def done(found: _native.ModelRows | None, error: BaseException | None) -> None:
         if error is not None or found is None:
             future.set_exception(error or RuntimeError("a lookup ended without a result"))
@@ -249,12 +251,8 @@ class AsyncModelClient(_Model, Unmovable):
 
     async def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
         flat, shapes = self._flattened(asked)
-
-        def start(done: Done[_native.ModelRows]) -> _native.Call:
-            return self._native.start_lookup(flat, done)
-
         with CallSpan("lookup_model", model=self._info.name) as span:
-            bags, stats = self._bags(await awaited(start), shapes)
+            bags, stats = self._bags(await awaited(self._native, "lookup", flat), shapes)
             span.note(stats)
         return bags, stats
 
@@ -318,7 +316,7 @@ class FeatureClient(_Feature):
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids)
         with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
-            found = self._model._native.lookup_feature(self._name, flat, bound)
+            found = self._model._native.ask("lookup_feature", self._name, flat, bound)
             rows, stats = self._shaped(found, shape, bound)
             span.note(stats)
         self._model._of_thread.stats = stats
@@ -343,27 +341,12 @@ class AsyncFeatureClient(_Feature):
         """As :meth:`FeatureClient.lookup_with_stats`."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids)
-
-        def start(done: Done[_native.Rows]) -> _native.Call:
-            return self._model._native.start_lookup_feature(self._name, flat, bound, done)
-
+        native = self._model._native
         with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
-            rows, stats = self._shaped(await awaited(start), shape, bound)
+            found = await awaited(native, "lookup_feature", self._name, flat, bound)
+            rows, stats = self._shaped(found, shape, bound)
             span.note(stats)
         return rows, stats
 
 
-def _model(reach: Reach) -> _native.ModelClient:
-    left, right = reach.urls.sides
-    return _native.ModelClient(
-        left,
-        right,
-        **reach.of_two(MODEL.seconds),
-        prg=reach.options.prg,
-        layout_bytes_max=reach.options.max_layout_bytes,
-        version=reach.version,
-        model=reach.model,
-    )
-
-
-MODEL = Kind("pair", 2, _model, ModelClient, AsyncModelClient)
+MODEL = Kind("pair", ModelClient, AsyncModelClient)

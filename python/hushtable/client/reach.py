@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self
 
 from .. import _native
 from .._closing import AsyncClosing, Closing
 from ..errors import ConfigError
 from .options import ClientOptions, TlsConfig
-
-_Result = TypeVar("_Result")
-_Native = TypeVar("_Native", bound="NativeClient")
-Done = Callable[[_Result | None, BaseException | None], None]
 
 #: The URL of a server, or those of several servers of one operator that hold the same.
 Servers = str | Sequence[str]
@@ -37,17 +34,6 @@ class Urls:
             "which servers? give left= and right=, or server= alone for a single server"
         )
 
-    @property
-    def sides(self) -> tuple[list[str], list[str]]:
-        """Those of left and of right.
-
-        Raises:
-            ConfigError: of a single server.
-        """
-        if self.second is None:
-            raise ConfigError("this takes two servers: give left= and right=")
-        return self.first, self.second
-
     def __str__(self) -> str:
         sides = [self.first] if self.second is None else [self.first, self.second]
         return ", ".join(" or ".join(side) for side in sides)
@@ -65,36 +51,26 @@ def urls_of(name: str, servers: Servers) -> list[str]:
     return urls
 
 
-class NativeClient(Protocol):
-    """What all clients of the native module can do."""
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One kind of clients.
 
     Attributes:
         scheme: by which they ask.
-        servers: how many they ask, 1 or 2.
-        native: connects.
-        client: what users call, around what ``native`` made.
+        client: what users call, around the native client.
         async_client: the same for asyncio.
-        seconds: that one call may take by default.
     """
 
     scheme: str
-    servers: int
-    native: Callable[[Reach], Any]
-    client: Callable[[Any, Reach], Any]
-    async_client: Callable[[Any, Reach], Any]
-    seconds: float = 30.0
+    client: Callable[[_native.Client, Reach], Any]
+    async_client: Callable[[_native.Client, Reach], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Servers, and how they are asked: a client is made of it, and a copy in another process.
+
+    The native module reads it, and of its options what the kind of client takes.
 
     Attributes:
         kind: of the client, by its name.
@@ -112,36 +88,32 @@ class Reach:
     options: ClientOptions
     model: str | None = None
 
-    def _limits(self, seconds: float) -> dict[str, Any]:
-        timeout = self.options.timeout
-        return {
-            "certificate": None if self.tls is None else self.tls.identity,
-            "insecure": self.options.insecure,
-            "connect_seconds": self.options.connect_timeout,
-            "seconds": seconds if timeout is None else timeout,
-        }
+    @property
+    def operators(self) -> list[tuple[list[str], Path | Literal[True] | None, str | None]]:
+        """Of each operator the servers' URLs, their authority, and the name in their certificates.
 
-    def of_one(self, seconds: float) -> dict[str, Any]:
-        """How the native module reaches a single server; ``seconds`` of a call by default."""
-        tls = self.tls
-        return self._limits(seconds) | {
-            "ca": None if tls is None else tls.authorities,
-            "name": None if tls is None else tls.server_name,
-        }
+        Raises:
+            ConfigError: authorities for left and right, and a single server is neither.
+        """
+        urls, tls = self.urls, self.tls
+        if urls.second is None:
+            alone = (None, None) if tls is None else (tls.authorities, tls.server_name)
+            return [(urls.first, *alone)]
+        if tls is None:
+            return [(urls.first, None, None), (urls.second, None, None)]
+        left, right = tls.authorities_by_side
+        return [(urls.first, left, tls.left_name), (urls.second, right, tls.right_name)]
 
-    def of_two(self, seconds: float) -> dict[str, Any]:
-        """How the native module reaches a left and a right server."""
-        tls = self.tls
-        return self._limits(seconds) | {
-            "cas": (None, None) if tls is None else tls.authorities_by_side,
-            "names": (None, None) if tls is None else (tls.left_name, tls.right_name),
-        }
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """The files of this client's certificate and its key, where it has them."""
+        return None if self.tls is None else self.tls.identity
 
 
-class BaseClient(Generic[_Native]):
+class BaseClient:
     """What all clients are: the native one, and whom it reached."""
 
-    def __init__(self, native: _Native, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         self._native = native
         self._reach = reach
         self._is_closed = False
@@ -181,12 +153,12 @@ class Unmovable(AsyncClosing):
         )
 
 
-async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
-    """The result of a native call; cancelled, the call is given up."""
+async def awaited(native: _native.Client, call: str, *given: Any) -> Any:
+    """What a native call returns; cancelled, the call is given up."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[_Result] = loop.create_future()
+    future: asyncio.Future[Any] = loop.create_future()
 
-    def deliver(result: _Result | None, error: BaseException | None) -> None:
+    def deliver(result: Any, error: BaseException | None) -> None:
         if future.done():  # cancelled meanwhile
             return
         if error is not None or result is None:
@@ -194,13 +166,13 @@ async def awaited(start: Callable[[Done[_Result]], _native.Call]) -> _Result:
         else:
             future.set_result(result)
 
-    def done(result: _Result | None, error: BaseException | None) -> None:
+    def done(result: Any, error: BaseException | None) -> None:
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, result, error)
 
-    call = start(done)
+    started: _native.Call = native.ask(call, *given, done=done)
     try:
         return await future
     except asyncio.CancelledError:
-        call.cancel()
+        started.cancel()
         raise

@@ -13,16 +13,14 @@ from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
 from .options import check_max_ids
-from .reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from .reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
 
-Native = _native.PairClient | _native.OnionClient
 
-
-class _Base(BaseClient[Native]):
+class _Base(BaseClient):
     """What both clients know: one table."""
 
-    def __init__(self, native: Native, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._layout: LayoutInfo | None = None
         self._refresh_info()
@@ -51,24 +49,24 @@ class _Base(BaseClient[Native]):
             LayoutError: the layout is larger than ``max_layout_bytes``.
         """
         with contextlib.suppress(ConfigError):  # closed: what was known stays
-            facts = self._pair.layout() if self._onion is None else None
+            facts = self._native.ask("layout") if self._onion is None else None
             self._layout = None if facts is None else LayoutInfo.of_facts(facts)
         return self._layout
 
     def _refresh_info(self) -> None:
-        served = self._native.info()
+        served: _native.ServedFacts = self._native.info()
         self._info = TableInfo.of_facts(served.table)
         self._keys_per_request_max = served.keys_per_request_max
         self._onion = None if served.onion is None else OnionInfo.of_facts(served.onion)
 
-    @property
-    def _pair(self) -> _native.PairClient:
-        if isinstance(self._native, _native.OnionClient):
+    def _asked(self, bags: Sequence[Ids]) -> AskedBags:
+        asked = AskedBags.of(bags)
+        if self._onion is not None:
             raise NoLayout(
                 "a single server answers no bags: layouts are for two servers; look the rows up by "
                 "lookup()"
             )
-        return self._native
+        return asked
 
     def _shaped(self, rows: FloatArray, shape: tuple[int, ...]) -> FloatArray:
         # The table may have changed under the lookup, even its dim. (Another thread may have
@@ -106,7 +104,7 @@ class Client(_Base, Movable):
     the files' paths.
     """
 
-    def __init__(self, native: Native, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._of_thread = threading.local()
 
@@ -149,7 +147,7 @@ class Client(_Base, Movable):
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
         with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
-            found = self._native.lookup(flat, bound)
+            found: _native.Rows = self._native.ask("lookup", flat, bound)
             stats = LookupStats.of_costs(flat.size, bound, found.costs)
             span.note(stats)
         self._of_thread.stats = stats
@@ -199,9 +197,9 @@ class Client(_Base, Movable):
             NoLayout, VersionMismatch: as :meth:`lookup_bag`.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        asked = AskedBags.of(bags)
+        asked = self._asked(bags)
         with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
-            found = self._bags(self._pair.lookup_bags(asked.ids, asked.bounds), asked)
+            found = self._bags(self._native.ask("lookup_bags", asked.ids, asked.bounds), asked)
             if found:
                 span.note(found[0].stats)
         if found:
@@ -231,12 +229,8 @@ class AsyncClient(_Base, Unmovable):
         """As :meth:`Client.lookup_with_stats`."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
-
-        def start(done: Done[_native.Rows]) -> _native.Call:
-            return self._native.start_lookup(flat, bound, done)
-
         with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
-            found = await awaited(start)
+            found: _native.Rows = await awaited(self._native, "lookup", flat, bound)
             stats = LookupStats.of_costs(flat.size, bound, found.costs)
             span.note(stats)
         return self._shaped(found.values, shape), stats
@@ -247,38 +241,14 @@ class AsyncClient(_Base, Unmovable):
 
     async def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
         """As :meth:`Client.lookup_bags`."""
-        asked, pair = AskedBags.of(bags), self._pair
-
-        def start(done: Done[_native.BagsRows]) -> _native.Call:
-            return pair.start_bags(asked.ids, asked.bounds, done)
-
+        asked = self._asked(bags)
         with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
-            found = self._bags(await awaited(start), asked)
+            rows = await awaited(self._native, "lookup_bags", asked.ids, asked.bounds)
+            found = self._bags(rows, asked)
             if found:
                 span.note(found[0].stats)
         return found
 
 
-def _pair(reach: Reach) -> _native.PairClient:
-    left, right = reach.urls.sides
-    return _native.PairClient(
-        left,
-        right,
-        **reach.of_two(PAIR.seconds),
-        prg=reach.options.prg,
-        layout_bytes_max=reach.options.max_layout_bytes,
-        version=reach.version,
-    )
-
-
-def _onion(reach: Reach) -> _native.OnionClient:
-    return _native.OnionClient(
-        reach.urls.first,
-        **reach.of_one(ONION.seconds),
-        parameter_sets=list(reach.options.parameter_sets),
-        version=reach.version,
-    )
-
-
-PAIR = Kind("pair", 2, _pair, Client, AsyncClient)
-ONION = Kind("onion", 1, _onion, Client, AsyncClient)
+PAIR = Kind("pair", Client, AsyncClient)
+ONION = Kind("onion", Client, AsyncClient)

@@ -7,14 +7,14 @@ import asyncio
 import numpy.typing as npt
 
 from .. import _native
-from ..client.reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from ._types import ModelInfo, Predictions, features
 
 
-class _Client(BaseClient[_native.CkksClient]):
+class _Client(BaseClient):
     """What both clients know."""
 
-    def __init__(self, native: _native.CkksClient, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._info = ModelInfo.of_facts(native.info())
 
@@ -47,7 +47,8 @@ class CkksClient(_Client, Movable):
             ServerError: a server without room for the keys.
             ServerBusy, ServerUnavailable, ServerTimeout: a server that does not take them.
         """
-        return self._native.upload()
+        sent: int = self._native.ask("upload")
+        return sent
 
     def predict(self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None) -> Predictions:
         """Has the model computed for some users; the server learns neither features nor answers.
@@ -62,7 +63,8 @@ class CkksClient(_Client, Movable):
             PlanMismatch: the server computes by another plan by now: connect again.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        return Predictions.of_facts(self._native.predict(*features(dense, sparse, self._info)))
+        given = features(dense, sparse, self._info)
+        return Predictions.of_facts(self._native.ask("predict", *given))
 
 
 class AsyncCkksClient(_Client, Unmovable):
@@ -70,30 +72,14 @@ class AsyncCkksClient(_Client, Unmovable):
 
     async def upload(self) -> int:
         """As :meth:`CkksClient.upload`."""
-        return await asyncio.to_thread(self._native.upload)
+        return await asyncio.to_thread(self._native.ask, "upload")
 
     async def predict(
         self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None
     ) -> Predictions:
         """As :meth:`CkksClient.predict`."""
-        numbers, rows = features(dense, sparse, self._info)
-
-        def start(done: Done[_native.PredictionFacts]) -> _native.Call:
-            return self._native.start_predict(numbers, rows, done)
-
-        return Predictions.of_facts(await awaited(start))
+        given = features(dense, sparse, self._info)
+        return Predictions.of_facts(await awaited(self._native, "predict", *given))
 
 
-def _native_of(reach: Reach) -> _native.CkksClient:
-    options = reach.options
-    return _native.CkksClient(
-        reach.urls.first,
-        **reach.of_one(CKKS.seconds),
-        upload_seconds=options.upload_timeout,
-        key_bytes_max=options.key_bytes_max,
-        version=reach.version,
-        progress=options.progress,
-    )
-
-
-CKKS = Kind("ckks", 1, _native_of, CkksClient, AsyncCkksClient, seconds=60.0)
+CKKS = Kind("ckks", CkksClient, AsyncCkksClient)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +15,6 @@ from ._hybrid import (
     OnlineStats,
     Outputs,
     PrecomputeStats,
-    client_garbles,
     images,
 )
 
@@ -25,10 +22,10 @@ from ._hybrid import (
 Steps = Callable[[int, int], None]
 
 
-class _HybridClient(BaseClient[_native.HybridClient]):
+class _HybridClient(BaseClient):
     """What both clients know."""
 
-    def __init__(self, native: _native.HybridClient, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._info = NetworkInfo.of_facts(native.info())
 
@@ -40,7 +37,8 @@ class _HybridClient(BaseClient[_native.HybridClient]):
     @property
     def precomputes(self) -> int:
         """Precomputes that can be used."""
-        return self._native.precomputes()[0]
+        count: int = self._native.ask("precomputes")
+        return count
 
     def __repr__(self) -> str:
         info = self._info
@@ -48,7 +46,7 @@ class _HybridClient(BaseClient[_native.HybridClient]):
 
     def _predict(self, inputs: npt.ArrayLike, progress: Steps | None) -> Outputs:
         rows, is_one = images(inputs, self._info)
-        found = [self._native.predict(row, progress) for row in rows]
+        found = [self._native.ask("predict", row, progress) for row in rows]
         empty = np.empty((0, self._info.outputs), np.float32)
         outputs = np.stack([one.outputs for one in found]) if found else empty
         stats = tuple(OnlineStats.of_facts(one) for one in found)
@@ -77,7 +75,7 @@ class HybridClient(_HybridClient, Movable):
             PrecomputeError: no room for this client's halves, or a folder that cannot be used.
             ServerUnavailable, ServerTimeout, ServerError: a server that does not go on.
         """
-        return PrecomputeStats.of_facts(self._native.precompute(count, progress))
+        return PrecomputeStats.of_facts(self._native.ask("precompute", count, progress))
 
     def predict(self, inputs: npt.ArrayLike, *, progress: Steps | None = None) -> Outputs:
         """Has the network computed; the server learns neither inputs nor outputs.
@@ -103,7 +101,7 @@ class AsyncHybridClient(_HybridClient, Unmovable):
 
     async def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:
         """As :meth:`HybridClient.precompute`."""
-        made = await asyncio.to_thread(self._native.precompute, count, progress)
+        made = await asyncio.to_thread(self._native.ask, "precompute", count, progress)
         return PrecomputeStats.of_facts(made)
 
     async def predict(self, inputs: npt.ArrayLike, *, progress: Steps | None = None) -> Outputs:
@@ -111,26 +109,4 @@ class AsyncHybridClient(_HybridClient, Unmovable):
         return await asyncio.to_thread(self._predict, inputs, progress)
 
 
-def _native_of(reach: Reach) -> _native.HybridClient:
-    options = reach.options
-
-    def path(value: str | os.PathLike[str] | None) -> Path | None:
-        return None if value is None else Path(value)
-
-    return _native.HybridClient(
-        reach.urls.first,
-        **reach.of_one(HYBRID.seconds),
-        retry_seconds=options.retry_timeout,
-        version=reach.version,
-        client_garbles=client_garbles(options.garbler),
-        parallel=options.parallel,
-        steps_max=options.steps,
-        up_mbps=options.up_mbps,
-        down_mbps=options.down_mbps,
-        store=path(options.store),
-        store_key=path(options.store_key),
-        store_bytes_max=options.store_bytes_max,
-    )
-
-
-HYBRID = Kind("hybrid", 1, _native_of, HybridClient, AsyncHybridClient, seconds=60.0)
+HYBRID = Kind("hybrid", HybridClient, AsyncHybridClient)

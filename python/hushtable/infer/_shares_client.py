@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
-from ..client.reach import BaseClient, Done, Kind, Movable, Reach, Unmovable, awaited
+from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from ..errors import BadFeatures
 from ._shares import Sparse, plain, sample_arrays
 from ._types import FloatArray, sigmoid
@@ -142,10 +142,10 @@ class SharesPredictions:
         return cls(facts.logits, stats)
 
 
-class _SharesClient(BaseClient[_native.SharesClient]):
+class _SharesClient(BaseClient):
     """What both clients know."""
 
-    def __init__(self, native: _native.SharesClient, reach: Reach) -> None:
+    def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._info = SharesInfo.of_facts(native.info())
 
@@ -188,7 +188,8 @@ class SharesClient(_SharesClient, Movable):
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer,
                 or one that has no connection to the other.
         """
-        return SharesPredictions.of_facts(self._native.predict(*_features(ids, dense, self._info)))
+        given = _features(ids, dense, self._info)
+        return SharesPredictions.of_facts(self._native.ask("predict", *given))
 
 
 class AsyncSharesClient(_SharesClient, Unmovable):
@@ -198,12 +199,8 @@ class AsyncSharesClient(_SharesClient, Unmovable):
         self, ids: Ids | None = None, dense: npt.ArrayLike | None = None
     ) -> SharesPredictions:
         """As :meth:`SharesClient.predict`."""
-        numbers, indices = _features(ids, dense, self._info)
-
-        def start(done: Done[_native.SharesPredictionFacts]) -> _native.Call:
-            return self._native.start_predict(numbers, indices, done)
-
-        return SharesPredictions.of_facts(await awaited(start))
+        given = _features(ids, dense, self._info)
+        return SharesPredictions.of_facts(await awaited(self._native, "predict", *given))
 
 
 def _features(
@@ -265,16 +262,4 @@ def _listed(info: SharesInfo) -> str:
     return ", ".join(info.features) or "none"
 
 
-def _native_of(reach: Reach) -> _native.SharesClient:
-    left, right = reach.urls.sides
-    return _native.SharesClient(
-        left,
-        right,
-        **reach.of_two(SHARES.seconds),
-        version=reach.version,
-        dealer=reach.options.dealer,
-        inferences_max=reach.options.inferences,
-    )
-
-
-SHARES = Kind("shares", 2, _native_of, SharesClient, AsyncSharesClient)
+SHARES = Kind("shares", SharesClient, AsyncSharesClient)
