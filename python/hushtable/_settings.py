@@ -8,15 +8,12 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
 from . import _native
 from .errors import ConfigError
 
-__all__ = ["Served", "Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
-
-#: Whose settings: those of a server of this scheme, or of training.
-Served = Literal["pair", "onion", "train", "ckks", "hybrid", "shares"]
+__all__ = ["Setting", "checked", "did_you_mean", "flat", "nested", "settings"]
 
 PREFIX = "HUSHTABLE_"
 
@@ -61,8 +58,8 @@ class Setting:
 
 
 @functools.cache
-def settings(served: Served) -> tuple[Setting, ...]:
-    """All settings of a kind of server."""
+def settings(scheme: str) -> tuple[Setting, ...]:
+    """All settings of a server of this scheme: one of the native module's ``schemes``."""
     return tuple(
         Setting(
             facts.name,
@@ -73,23 +70,23 @@ def settings(served: Served) -> tuple[Setting, ...]:
             facts.unset,
             facts.help,
         )
-        for facts in _native.options(served)
+        for facts in _native.options(scheme)
     )
 
 
-def checked(served: Served, given: Mapping[str, Any]) -> dict[str, Any]:
+def checked(scheme: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, by name, with paths as text; names of parts are joined by dots.
 
     Raises:
         ConfigError: a name that is none of this kind of server, a value of no kind that settings
             have.
     """
-    known = {setting.name: setting for setting in settings(served)}
+    known = {setting.name: setting for setting in settings(scheme)}
     values = {}
     for name, value in given.items():
         setting = known.get(name)
         if setting is None:
-            raise ConfigError(_unknown(served, name, known))
+            raise ConfigError(_unknown(scheme, name, known))
         if setting.kind == "path" and value is not None:
             value = _path(name, value)
         elif setting.kind == "paths":
@@ -108,11 +105,11 @@ def _path(name: str, value: Any) -> str:
     return os.fspath(value)
 
 
-def _unknown(served: Served, name: str, known: Iterable[str]) -> str:
-    whose = {scheme.name: scheme.whose for scheme in _native.schemes()}
+def _unknown(scheme: str, name: str, known: Iterable[str]) -> str:
+    whose = {each.name: each.whose for each in _native.schemes()}
     for other in whose:
-        if any(setting.name == name for setting in settings(cast(Served, other))):
-            return f"{name} is a setting of {whose[other]}: {whose[served]} has none of that name"
+        if any(setting.name == name for setting in settings(other)):
+            return f"{name} is a setting of {whose[other]}: {whose[scheme]} has none of that name"
     return f"there is no setting {name!r}{did_you_mean(name, known)}"
 
 

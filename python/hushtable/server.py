@@ -246,15 +246,11 @@ def serve(
         Error: a port that is taken.
     """
     settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
-    server: _native.PairServer | _native.OnionServer
-    layout, onion = None, None
-    if scheme == "onion":
-        server = _native.OnionServer(_spec(settings))
-        onion = None if server.onion is None else OnionInfo.of_facts(server.onion)
-    else:
-        server = _native.PairServer(_spec(settings))
-        layout = None if server.layout is None else LayoutInfo.of_facts(server.layout)
-    tables, models = server.tables, tuple(map(ModelInfo.of_facts, server.models))
+    server = _native.Server(scheme, _spec(settings))
+    held: _native.HeldFacts = server.facts
+    layout = None if held.layout is None else LayoutInfo.of_facts(held.layout)
+    onion = None if held.onion is None else OnionInfo.of_facts(held.onion)
+    tables, models = held.tables, tuple(map(ModelInfo.of_facts, held.models))
     first = tables[0] if tables else models[0]
     protocol = "https" if tls else "http"
     serving = Serving(

@@ -15,7 +15,7 @@ use pyo3::types::PyTuple;
 use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
 use crate::reach::Reach;
-use crate::schemes::KINDS;
+use crate::schemes::SCHEMES;
 
 /// A client of a scheme.
 pub(crate) trait Asked: Connect {
@@ -169,7 +169,7 @@ impl<C: Asked> AnyClient for Connected<C> {
 
 /// One kind of clients, as its own file describes it.
 pub(crate) struct Kind {
-    pub(crate) name: &'static str,
+    name: &'static str,
     open: fn(Python<'_>, &Reach<'_>) -> PyResult<Box<dyn AnyClient>>,
 }
 
@@ -192,7 +192,8 @@ impl NativeClient {
     /// Connects as the `kind` of clients does: by its scheme, and `model` by pair to a model.
     #[new]
     fn new(py: Python<'_>, kind: &str, reach: Reach<'_>) -> PyResult<Self> {
-        let found = KINDS.iter().find(|known| known.name == kind);
+        let mut kinds = SCHEMES.iter().flat_map(|scheme| scheme.kinds);
+        let found = kinds.find(|known| known.name == kind);
         let found = found.ok_or_else(|| Failure::config(format!("no clients are of {kind:?}")))?;
         Ok(Self((found.open)(py, &reach)?))
     }

@@ -1,12 +1,14 @@
 //! What tables, layouts, servers and lookups are and cost, as Python reads it: by name.
 
+use std::path::PathBuf;
+
 use hushtable_pir::TableShape;
 use hushtable_pir::batch::Geometry as BagGeometry;
 use hushtable_pir::onion::{Geometry, ParameterSet};
 use hushtable_serve::{LookupStats, OnionInfo, TableInfo};
 use hushtable_table::Table;
 use hushtable_table::layout::Layout;
-use hushtable_table::model::{Feature, ModelManifest, TableRef};
+use hushtable_table::model::{Feature, ModelManifest, TableRef, places};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -21,6 +23,19 @@ pub(crate) struct TableFacts {
     dtype: &'static str,
     row_bytes: usize,
     version: String,
+}
+
+/// What a server of rows holds.
+#[pyclass(frozen, get_all, module = "hushtable._native")]
+pub(crate) struct HeldFacts {
+    /// Of bundles of tables.
+    tables: Vec<TableFacts>,
+    /// Of bundles of models.
+    models: Vec<ModelFacts>,
+    /// Of the table, where there is one alone.
+    layout: Option<LayoutFacts>,
+    /// What a lookup from a single server costs in the first table; None of one of two.
+    onion: Option<OnionFacts>,
 }
 
 /// What a client knows of the servers that it is connected to.
@@ -93,11 +108,32 @@ pub(crate) struct FeatureFacts {
     max_ids: usize,
 }
 
-impl ModelFacts {
-    pub(crate) fn tables(&self) -> &[TableFacts] {
-        &self.tables
+impl HeldFacts {
+    /// Of bundles that a server has opened and checked; a single server, of a parameter set.
+    pub(crate) fn read(paths: &[PathBuf], set: Option<ParameterSet>) -> Result<Self, Failure> {
+        let (mut tables, mut models) = (Vec::new(), Vec::new());
+        for path in paths {
+            match path.join(places::MANIFEST).is_file() || path.is_file() {
+                true => models.push(ModelManifest::read(path)?),
+                false => tables.push(Table::open(path)?),
+            }
+        }
+        let layout = match (&tables[..], &models[..], set) {
+            ([table], [], None) => table.layout().map(|layout| LayoutFacts::new(layout)),
+            _ => None,
+        };
+        let tables: Vec<_> = tables.iter().map(TableFacts::of_table).collect();
+        let models: Vec<_> = models.iter().map(ModelFacts::of_manifest).collect();
+        let first = tables.iter().chain(models.iter().flat_map(|model| &model.tables)).next();
+        let onion = match (set, first) {
+            (Some(set), Some(table)) => Some(table.onion(set)?),
+            _ => None,
+        };
+        Ok(Self { tables, models, layout, onion })
     }
+}
 
+impl ModelFacts {
     pub(crate) fn of_manifest(manifest: &ModelManifest) -> Self {
         let tables = manifest.tables();
         let feature = |feature: &Feature| FeatureFacts {
@@ -125,7 +161,7 @@ impl ModelFacts {
 
 impl TableFacts {
     /// What a lookup in the table costs by a parameter set.
-    pub(crate) fn onion(&self, set: ParameterSet) -> Result<OnionFacts, Failure> {
+    fn onion(&self, set: ParameterSet) -> Result<OnionFacts, Failure> {
         let shape = TableShape::new(self.rows, self.row_bytes)?;
         Ok(OnionFacts::new(&Geometry::new(set, shape)?))
     }

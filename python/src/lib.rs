@@ -21,8 +21,7 @@ mod fl_session;
 mod geometry;
 mod gpu;
 mod hybrid;
-mod infer;
-mod infer_errors;
+mod infer_ckks;
 mod infer_project;
 mod infer_shares;
 mod layout;
@@ -57,7 +56,8 @@ mod _native {
     use super::connected::NativeCall;
     #[pymodule_export]
     use super::facts::{
-        Costs, FeatureFacts, LayoutFacts, ModelFacts, OnionFacts, ServedFacts, TableFacts,
+        Costs, FeatureFacts, HeldFacts, LayoutFacts, ModelFacts, OnionFacts, ServedFacts,
+        TableFacts,
     };
     #[pymodule_export]
     use super::fl::NativeController;
@@ -81,7 +81,7 @@ mod _native {
     #[pymodule_export]
     use super::hybrid::{NativeHybridModel, hybrid_compile, hybrid_describe};
     #[pymodule_export]
-    use super::infer::{
+    use super::infer_ckks::{
         NativeCkksModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
     };
     #[pymodule_export]
@@ -125,10 +125,11 @@ mod _native {
     #[pymodule_export]
     use super::schemes::shares::{SharesFacts, SharesPredictionFacts};
     #[pymodule_export]
+    use super::schemes::train::NativeTrainServer;
+    #[pymodule_export]
     use super::server::{
-        IssuedPems, NativeCkksServer, NativeHybridServer, NativeOnionServer, NativePairServer,
-        NativeServer, NativeSharesServer, NativeTrainServer, PemPair, certificate_validities,
-        exit_with_parent, make_certificates,
+        IssuedPems, NativeServer, PemPair, certificate_validities, exit_with_parent,
+        make_certificates,
     };
     #[pymodule_export]
     use super::settings::{SchemeFacts, SettingFacts, options, schemes};

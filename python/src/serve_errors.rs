@@ -1,26 +1,17 @@
 //! Errors of servers and clients to the classes of `hushtable.errors`.
 
-use hushtable_infer::dlrm::Error as DlrmError;
-use hushtable_infer::hybrid::Error as HybridMachineError;
-use hushtable_infer::shares::Error as SharesError;
-use hushtable_oram::round::Error as RoundError;
-use hushtable_oram::wire::Error as WireError;
-use hushtable_pir::onion::Error as OnionError;
 use hushtable_serve::host::{PushRefusal, ReloadError};
-use hushtable_serve::{
-    CkksRefusal, DeviceError, Error as ServeError, HybridError, HybridRefusal, KeysRefusal,
-    NoCollector, OnionRefusal, PairRefusal, PeerError, Refusal, SCHEMES, SharesRefusal, TrainError,
-    TrainRefusal,
-};
+use hushtable_serve::{Error as ServeError, KeysRefusal, NoCollector, Refusal};
 use hushtable_table::model::ModelError;
 
 use crate::errors::Failure;
+use crate::schemes::SCHEMES;
 
 /// The scheme of the service that a server says it offers, and how it is asked.
 fn spoken(message: &str) -> Option<(&'static str, &'static str)> {
     let (_, offered) = message.split_once("this server offers ")?;
     let is_offered = |service: &str| offered.split(", ").any(|name| name == service);
-    let scheme = SCHEMES.iter().find(|scheme| is_offered(scheme.service))?;
+    let scheme = hushtable_serve::SCHEMES.iter().find(|scheme| is_offered(scheme.service))?;
     Some((scheme.name, scheme.asked))
 }
 
@@ -135,40 +126,32 @@ impl From<ServeError> for Failure {
 }
 
 /// An error that belongs to one part.
-fn own(mut error: Box<dyn std::error::Error + Send + Sync>) -> Failure {
-    macro_rules! known {
-        ($($kind:ty),*) => {$(
-            error = match error.downcast::<$kind>() {
-                Ok(known) => return (*known).into(),
-                Err(other) => other,
-            };
-        )*};
-    }
-    known!(
-        DlrmError,
-        HybridError,
-        HybridMachineError,
-        OnionError,
-        RoundError,
-        SharesError,
-        WireError
-    );
-    let is_config = error.is::<DeviceError>()
-        || error.is::<NoCollector>()
-        || error.is::<PeerError>()
-        || error.is::<ReloadError>()
-        || error.is::<TrainError>();
-    Failure::new(if is_config { "ConfigError" } else { "Error" }, error)
+pub(crate) type Own = Box<dyn std::error::Error + Send + Sync>;
+
+/// Takes an error for what it is; gives it back where it is another.
+pub(crate) type Reads = fn(Own) -> Result<Failure, Own>;
+
+/// Of errors that say by themselves what they are to Python.
+pub(crate) fn known<E: std::error::Error + Into<Failure> + 'static>(
+    error: Own,
+) -> Result<Failure, Own> {
+    error.downcast::<E>().map(|known| (*known).into())
 }
 
-impl From<HybridError> for Failure {
-    fn from(error: HybridError) -> Self {
-        let class = match error {
-            HybridError::Precomputes { .. } => "PrecomputeError",
-            _ => "ConfigError",
+/// Of errors of what was asked for.
+pub(crate) fn config<E: std::error::Error + 'static>(error: Own) -> Result<Failure, Own> {
+    error.downcast::<E>().map(Failure::config)
+}
+
+fn own(mut error: Own) -> Failure {
+    let hosts: &[Reads] = &[config::<NoCollector>, config::<ReloadError>];
+    for read in SCHEMES.iter().flat_map(|scheme| scheme.errors).chain(hosts) {
+        error = match read(error) {
+            Ok(known) => return known,
+            Err(other) => other,
         };
-        Self::new(class, error)
     }
+    Failure::new("Error", error)
 }
 
 /// What a server said no by, under the text that the client gave it.
@@ -188,17 +171,8 @@ fn refused(refusal: &Refusal, text: &str) -> Failure {
         Refusal::Backend => "ServerError",
         _ => "ProtocolError",
     };
-    if let Some(refusal) = refusal.of::<PairRefusal>() {
-        return pair(refusal, of);
-    }
-    if let Some(refusal) = refusal.of::<OnionRefusal>() {
-        return match *refusal {
-            OnionRefusal::TooManyQueries { queries, queries_max } => {
-                too_many(of("TooManyIds"), queries, queries_max)
-            }
-            OnionRefusal::BadQuery { .. } => of("KeyFormatError"),
-            _ => of(class),
-        };
+    if let Some(failure) = SCHEMES.iter().find_map(|scheme| (scheme.refused)(refusal, &of)) {
+        return failure;
     }
     if let Some(refusal) = refusal.of::<KeysRefusal>() {
         return of(match refusal {
@@ -207,56 +181,6 @@ fn refused(refusal: &Refusal, text: &str) -> Failure {
             KeysRefusal::KeysBudget { .. } => "ServerError",
             _ => class,
         });
-    }
-    if let Some(refusal) = refusal.of::<CkksRefusal>() {
-        return match refusal {
-            CkksRefusal::PlanSkew { expected, found } => {
-                of("PlanMismatch").text("expected", expected).text("found", found)
-            }
-            CkksRefusal::BadFeatures { .. } => of("KeyFormatError"),
-            _ => of(class),
-        };
-    }
-    if let Some(refusal) = refusal.of::<HybridRefusal>() {
-        return match refusal {
-            HybridRefusal::OtherPlan { expected, found } => {
-                of("PlanMismatch").text("expected", expected).text("found", found)
-            }
-            HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute => {
-                of("PrecomputeError")
-            }
-            HybridRefusal::PrecomputeBudget { .. } => of("ServerError"),
-            HybridRefusal::OtherGarbler { .. } => of("ConfigError"),
-            _ => of(class),
-        };
-    }
-    if let Some(refusal) = refusal.of::<SharesRefusal>() {
-        return match refusal {
-            SharesRefusal::OtherPlan { expected, found } => {
-                of("PlanMismatch").text("expected", expected).text("found", found)
-            }
-            SharesRefusal::NoPeer | SharesRefusal::PeerLost | SharesRefusal::GivenUp { .. } => {
-                of("ServerUnavailable")
-            }
-            SharesRefusal::PeerAbsent { .. } | SharesRefusal::PeerSilent { .. } => {
-                of("ServerTimeout")
-            }
-            SharesRefusal::NotThePeer { .. } | SharesRefusal::PeerMismatch { .. } => {
-                of("ConfigError")
-            }
-            _ => of(class),
-        };
-    }
-    if let Some(refusal) = refusal.of::<TrainRefusal>() {
-        return match refusal {
-            TrainRefusal::RoundOver { outcome, .. } => of("RoundOver").text("outcome", outcome),
-            TrainRefusal::BudgetSpent { rounds, .. } => of("BudgetSpent").count("rounds", *rounds),
-            TrainRefusal::BadSetting { .. } => of("ConfigError"),
-            TrainRefusal::OperatorOnly => of("OperatorOnly"),
-            TrainRefusal::Pending { .. } => of("RoundPending"),
-            TrainRefusal::Unwritable { .. } => of("ControllerError"),
-            _ => of("RoundError"),
-        };
     }
     if let Some(refusal) = refusal.of::<PushRefusal>() {
         return match refusal {
@@ -272,21 +196,7 @@ fn refused(refusal: &Refusal, text: &str) -> Failure {
     of(class)
 }
 
-fn pair(refusal: &PairRefusal, of: impl Fn(&'static str) -> Failure) -> Failure {
-    match *refusal {
-        PairRefusal::TooManyKeys { keys, keys_max } => too_many(of("TooManyIds"), keys, keys_max),
-        PairRefusal::TooManyBags { bags, bags_max } => too_many(of("TooManyIds"), bags, bags_max),
-        PairRefusal::BadBag { .. }
-        | PairRefusal::BadKey { .. }
-        | PairRefusal::WrongDomain { .. } => of("KeyFormatError"),
-        PairRefusal::LayoutSkew { .. } => of("VersionMismatch"),
-        PairRefusal::NoLayout => of("NoLayout"),
-        PairRefusal::WrongSide { .. } => of("SwappedServers"),
-        _ => of("ProtocolError"),
-    }
-}
-
-fn too_many(failure: Failure, found: usize, most: usize) -> Failure {
+pub(crate) fn too_many(failure: Failure, found: usize, most: usize) -> Failure {
     failure.count("ids", found as u64).count("max_ids", most as u64)
 }
 

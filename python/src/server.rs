@@ -1,7 +1,6 @@
 //! Servers, and the certificates that local ones need.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,27 +11,29 @@ use hushtable_pir::dpf::Side;
 use hushtable_serve::certificate::{CertificatePem, LocalCa, Validity, validities};
 use hushtable_serve::host::Reload;
 use hushtable_serve::{
-    BoundServer, CkksServer, CkksServerSpec, ControllerPlace, CounterSpec, Error, HybridServer,
-    HybridServerSpec, OnionServer, OnionServerSpec, Owner, Server, ServerSpec, SharesServer,
-    SharesServerSpec, TrainServer, TrainServerSpec, front_name, peer_name, raise_file_limit,
-    shard_name,
+    BoundServer, Error, Owner, front_name, peer_name, raise_file_limit, shard_name,
 };
-use hushtable_table::Table;
-use hushtable_table::model::{ModelManifest, places};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
+use crate::asked::Finish;
 use crate::errors::Failure;
-use crate::facts::{LayoutFacts, ModelFacts, OnionFacts, TableFacts};
-use crate::prepare::parameter_set;
-use crate::schemes::ckks::CkksFacts;
-use crate::schemes::hybrid::HybridFacts;
-use crate::schemes::shares::SharesFacts;
+use crate::schemes::SCHEMES;
 
-/// A server on threads of its own: what all kinds of them have.
+/// A server on threads of its own.
 #[pyclass(frozen, subclass, module = "hushtable._native", name = "Server")]
 pub(crate) struct NativeServer {
+    running: Running,
+    /// What it serves, as its scheme says it.
+    #[pyo3(get)]
+    facts: Py<PyAny>,
+}
+
+/// A server's thread, and what it tells.
+pub(crate) struct Running {
     addr: SocketAddr,
     metrics_addr: Option<SocketAddr>,
     progress: Arc<Progress>,
@@ -42,58 +43,9 @@ pub(crate) struct NativeServer {
     events: Mutex<Receiver<Event>>,
 }
 
-/// A server of a pair.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "PairServer")]
-pub(crate) struct NativePairServer {
-    /// Of bundles of tables.
-    tables: Vec<TableFacts>,
-    /// Of bundles of models.
-    models: Vec<ModelFacts>,
-    /// Of the table, where there is one alone.
-    layout: Option<LayoutFacts>,
-}
-
-/// A single server.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "OnionServer")]
-pub(crate) struct NativeOnionServer {
-    /// Of bundles of tables.
-    tables: Vec<TableFacts>,
-    /// Of bundles of models.
-    models: Vec<ModelFacts>,
-    /// What a lookup in the first table costs.
-    onion: Option<OnionFacts>,
-}
-
-/// A server of encrypted inference.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "CkksServer")]
-pub(crate) struct NativeCkksServer {
-    info: CkksFacts,
-}
-
-/// A server of hybrid inference.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "HybridServer")]
-pub(crate) struct NativeHybridServer {
-    info: HybridFacts,
-}
-
-/// A server of predictions on shares.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "SharesServer")]
-pub(crate) struct NativeSharesServer {
-    info: SharesFacts,
-}
-
-/// A server of training rounds.
-#[pyclass(frozen, get_all, extends = NativeServer, module = "hushtable._native", name = "TrainServer")]
-pub(crate) struct NativeTrainServer {
-    /// The table's name.
-    table: String,
-    /// What users know the controller by.
-    pin: String,
-}
-
 /// Work at a server's start that is done, and all of it.
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     done: AtomicU64,
     all: AtomicU64,
 }
@@ -106,38 +58,54 @@ enum Event {
     Stopped,
 }
 
+/// Starts the server of a scheme that its spec in JSON describes, without the interpreter.
+pub(crate) type Serve = fn(&str) -> Result<Started, Failure>;
+
+/// A server that runs, and what makes its facts once the interpreter is at hand.
+pub(crate) type Started = (Running, Finish);
+
 #[pymethods]
 impl NativeServer {
+    /// Starts the server of `scheme` that `spec` describes: its spec of `hushtable_serve` in JSON.
+    #[new]
+    fn new(py: Python<'_>, scheme: &str, spec: &str) -> PyResult<Self> {
+        let known = SCHEMES.iter().find(|known| known.name == scheme);
+        let serve = known.and_then(|scheme| scheme.serve);
+        let serve = serve.ok_or_else(|| Failure::config(format!("no server is of {scheme:?}")))?;
+        let (running, facts) = py.detach(|| serve(spec))?;
+        Self::of(py, running, facts)
+    }
+
     /// Where calls are answered.
     #[getter]
     fn addr(&self) -> String {
-        self.addr.to_string()
+        self.running.addr.to_string()
     }
 
     /// Where metrics and probes are answered.
     #[getter]
     fn metrics_addr(&self) -> Option<String> {
-        self.metrics_addr.map(|addr| addr.to_string())
+        self.running.metrics_addr.map(|addr| addr.to_string())
     }
 
     /// What answers lookups, in a line; None until a server of a pair is ready, and of others.
     #[getter]
     fn engine(&self) -> Option<String> {
-        self.engine.get().cloned()
+        self.running.engine.get().cloned()
     }
 
     /// `(done, all)`: bytes of the table that a single server has prepared since its start, or work
     /// of opening a controller; zeros where nothing has to be done.
     #[getter]
     fn progress(&self) -> (u64, u64) {
-        let Progress { done, all } = &*self.progress;
+        let Progress { done, all } = &*self.running.progress;
         (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed))
     }
 
     /// Waits up to `seconds` for news: "ready", "stopped", or None.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<&'static str>> {
         let limit = Duration::try_from_secs_f64(seconds).map_err(Failure::config)?;
-        let event = py.detach(|| match self.events.lock() {
+        let event = py.detach(|| match self.running.events.lock() {
             Ok(events) => events.recv_timeout(limit),
             Err(_) => Err(RecvTimeoutError::Disconnected),
         });
@@ -152,12 +120,12 @@ impl NativeServer {
     /// Has the server see what its bundles and its certificate's files hold now. Returns at once; metrics and the
     /// log tell what came of it.
     fn reload(&self) {
-        self.reload.ask();
+        self.running.reload.ask();
     }
 
     /// Starts to drain; `wait` tells when that is done.
     fn stop(&self) {
-        if let Ok(mut stop) = self.stop.lock()
+        if let Ok(mut stop) = self.running.stop.lock()
             && let Some(stop) = stop.take()
         {
             // A server that is gone needs no telling.
@@ -166,166 +134,40 @@ impl NativeServer {
     }
 }
 
-#[pymethods]
-impl NativePairServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::ServerSpec` in JSON.
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: ServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let started = py.detach(|| {
-            let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
-            let io_threads = spec.io_threads;
-            let server = Server::open(spec)?;
-            let (tables, models, layout) = held(&paths)?;
-            let served = Self { tables, models, layout };
-            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
-            Ok::<_, Failure>((running, served))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
-/// What is in bundles that a server has opened and checked; the layout is of the table, where there is
-/// one alone.
-#[allow(clippy::type_complexity, reason = "used in two places, beside each other")]
-fn held(
-    paths: &[PathBuf],
-) -> Result<(Vec<TableFacts>, Vec<ModelFacts>, Option<LayoutFacts>), Failure> {
-    let (mut tables, mut models) = (Vec::new(), Vec::new());
-    for path in paths {
-        match path.join(places::MANIFEST).is_file() || path.is_file() {
-            true => models.push(ModelManifest::read(path)?),
-            false => tables.push(Table::open(path)?),
-        }
-    }
-    let layout = match (&tables[..], &models[..]) {
-        ([table], []) => table.layout().map(|layout| LayoutFacts::new(layout)),
-        _ => None,
-    };
-    let tables = tables.iter().map(TableFacts::of_table).collect();
-    Ok((tables, models.iter().map(ModelFacts::of_manifest).collect(), layout))
-}
-
-#[pymethods]
-impl NativeOnionServer {
-    /// Starts the single server that `spec` describes: `hushtable_serve::OnionServerSpec` in JSON.
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: OnionServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let started = py.detach(|| {
-            let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
-            let set = parameter_set(&spec.parameters)?;
-            let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
-            let told = Arc::clone(&progress);
-            let server =
-                OnionServer::open(spec)?.with_progress(move |done, all| told.tell(done, all));
-            let (tables, models, _) = held(&paths)?;
-            let first = tables.iter().chain(models.iter().flat_map(ModelFacts::tables)).next();
-            let onion = first.map(|table| table.onion(set)).transpose()?;
-            let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
-            Ok::<_, Failure>((running, Self { tables, models, onion }))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
-#[pymethods]
-impl NativeCkksServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::CkksServerSpec` in JSON.
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: CkksServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let started = py.detach(|| {
-            let io_threads = spec.network.io_threads;
-            let server = CkksServer::open(spec)?;
-            let info = CkksFacts::new(server.info())?;
-            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
-            Ok::<_, Failure>((running, Self { info }))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
-#[pymethods]
-impl NativeHybridServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::HybridServerSpec` in JSON.
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: HybridServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let started = py.detach(|| {
-            let io_threads = spec.network.io_threads;
-            let server = HybridServer::open(spec)?;
-            let info = HybridFacts::new(server.info(), server.outline());
-            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
-            Ok::<_, Failure>((running, Self { info }))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
-#[pymethods]
-impl NativeSharesServer {
-    /// Starts the server that `spec` describes: `hushtable_serve::SharesServerSpec` in JSON.
-    #[new]
-    fn new(py: Python<'_>, spec: &str) -> PyResult<PyClassInitializer<Self>> {
-        let spec: SharesServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let started = py.detach(|| {
-            let io_threads = spec.network.io_threads;
-            let server = SharesServer::open(spec)?;
-            let info = SharesFacts::new(server.info());
-            let running = NativeServer::launch(|| server.bind(), io_threads, Arc::default())?;
-            Ok::<_, Failure>((running, Self { info }))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
-#[pymethods]
-impl NativeTrainServer {
-    /// Starts the training server that `spec` describes, `hushtable_serve::TrainServerSpec` in JSON,
-    /// of the controller in `folder`.
-    #[new]
-    #[pyo3(signature = (spec, folder, key, counter, *, key_beside))]
-    fn new(
-        py: Python<'_>,
-        spec: &str,
-        folder: PathBuf,
-        key: PathBuf,
-        counter: PathBuf,
-        key_beside: bool,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let spec: TrainServerSpec = serde_json::from_str(spec).map_err(Failure::config)?;
-        let counter = CounterSpec::parse(&counter).map_err(Failure::from)?;
-        let place = ControllerPlace { folder, key, key_beside, counter };
-        let started = py.detach(|| {
-            let table = place.terms()?.table().to_owned();
-            let served = Self { table, pin: place.pin()?.to_string() };
-            let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
-            let told = Arc::clone(&progress);
-            let tell = move |done, all| told.tell(done, all);
-            let server = TrainServer::of_controller(spec, place, tell)?;
-            let running = NativeServer::launch(|| server.bind(), io_threads, progress)?;
-            Ok::<_, Failure>((running, served))
-        });
-        let (running, served) = started?;
-        Ok(PyClassInitializer::from(running).add_subclass(served))
-    }
-}
-
 impl Progress {
-    fn tell(&self, done: u64, all: u64) {
+    pub(crate) fn tell(&self, done: u64, all: u64) {
         self.done.fetch_max(done, Ordering::Relaxed);
         self.all.store(all, Ordering::Relaxed);
     }
 }
 
 impl NativeServer {
-    /// Runs what `bind` binds on a thread of its own, once its ports are there.
+    pub(crate) fn of(py: Python<'_>, running: Running, facts: Finish) -> PyResult<Self> {
+        Ok(Self { running, facts: facts(py)? })
+    }
+}
+
+/// A spec, of JSON.
+pub(crate) fn spec<T: DeserializeOwned>(json: &str) -> Result<T, Failure> {
+    serde_json::from_str(json).map_err(Failure::config)
+}
+
+/// Runs what `bind` binds on a thread of its own, once its ports are there.
+pub(crate) fn start<F, T>(
+    bind: impl FnOnce() -> F + Send + 'static,
+    io_threads: usize,
+    progress: Arc<Progress>,
+    facts: T,
+) -> Result<Started, Failure>
+where
+    F: Future<Output = Result<BoundServer, Error>>,
+    T: for<'py> IntoPyObject<'py> + Send + 'static,
+{
+    let running = Running::launch(bind, io_threads, progress)?;
+    Ok((running, Box::new(move |py| facts.into_py_any(py))))
+}
+
+impl Running {
     fn launch<F>(
         bind: impl FnOnce() -> F + Send + 'static,
         io_threads: usize,

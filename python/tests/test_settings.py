@@ -15,13 +15,13 @@ import typer
 from waiting import COMMAND_HUNG_S
 
 import hushtable
-from hushtable._settings import Served, Setting, checked, flat, nested, settings
+from hushtable._settings import Setting, checked, flat, nested, settings
 from hushtable.cli import app
 from hushtable.cli._settings import gathered, parse_bytes
 from hushtable.cli._variables import known_variables
 
 COMMAND = typer.main.get_command(app)
-KINDS: tuple[Served, ...] = ("pair", "onion", "shares", "train")
+KINDS: tuple[str, ...] = ("pair", "onion", "shares", "train")
 EVERY = [(kind, setting) for kind in KINDS for setting in settings(kind)]
 
 
@@ -33,7 +33,7 @@ def parameters(*path: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("kind", "setting"), EVERY, ids=[f"{k}-{s.name}" for k, s in EVERY])
-def test_every_field_has_its_flag_and_its_variable(kind: Served, setting: Setting) -> None:
+def test_every_field_has_its_flag_and_its_variable(kind: str, setting: Setting) -> None:
     found = parameters("train", "serve") if kind == "train" else parameters("serve")
     if setting.name in ("table", "model"):
         assert found["bundles"].envvar == "HUSHTABLE_TABLE"
@@ -116,9 +116,7 @@ def test_names_with_dots_are_tables_and_back() -> None:
         ("pair", "zzz", "there is no setting 'zzz'"),
     ],
 )
-def test_a_setting_that_a_server_lacks_is_refused_by_name(
-    kind: Served, name: str, says: str
-) -> None:
+def test_a_setting_that_a_server_lacks_is_refused_by_name(kind: str, name: str, says: str) -> None:
     with pytest.raises(hushtable.ConfigError, match=says):
         checked(kind, {name: 1})
 

@@ -122,11 +122,11 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _serving(bundle: Path, options: dict[str, Any]) -> Iterator[_native.PairServer]:
+def _serving(bundle: Path, options: dict[str, Any]) -> Iterator[_native.Server]:
     """A left server in this process: one of its own looks for signals ten times a second only."""
     anywhere = "127.0.0.1:0"
     settings = _settings(bundle, "left", "pair", "cpu", anywhere, anywhere, None, options)
-    server = _native.PairServer(_spec(settings))
+    server = _native.Server("pair", _spec(settings))
     try:
         while server.wait(1.0) != "ready":
             pass
@@ -135,7 +135,7 @@ def _serving(bundle: Path, options: dict[str, Any]) -> Iterator[_native.PairServ
         server.stop()
 
 
-def _take(server: _native.PairServer, link: Path, bundle: Path) -> float:
+def _take(server: _native.Server, link: Path, bundle: Path) -> float:
     """Seconds until a server that is told of a bundle has taken it."""
     new = link.with_name("next")
     new.symlink_to(bundle)
@@ -150,7 +150,7 @@ def _take(server: _native.PairServer, link: Path, bundle: Path) -> float:
     return time.perf_counter() - started
 
 
-def _taken(server: _native.PairServer) -> float:
+def _taken(server: _native.Server) -> float:
     url = f"http://{server.metrics_addr}/metrics"
     with urllib.request.urlopen(url, timeout=30) as page:
         lines = page.read().decode().splitlines()

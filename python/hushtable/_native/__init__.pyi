@@ -12,7 +12,6 @@ __all__ = [
     "Call",
     "CkksFacts",
     "CkksModel",
-    "CkksServer",
     "Client",
     "Controller",
     "Costs",
@@ -20,10 +19,10 @@ __all__ = [
     "EngineFacts",
     "FeatureFacts",
     "FeatureRows",
+    "HeldFacts",
     "HybridFacts",
     "HybridModel",
     "HybridPredictionFacts",
-    "HybridServer",
     "IssuedPems",
     "Layout",
     "LayoutFacts",
@@ -31,8 +30,6 @@ __all__ = [
     "ModelFacts",
     "ModelRows",
     "OnionFacts",
-    "OnionServer",
-    "PairServer",
     "PemPair",
     "PlatformFacts",
     "PrecomputeFacts",
@@ -48,7 +45,6 @@ __all__ = [
     "SettingFacts",
     "SharesFacts",
     "SharesPredictionFacts",
-    "SharesServer",
     "Table",
     "TableFacts",
     "TrainClient",
@@ -521,6 +517,9 @@ class Call:
     def cancel(self) -> None: ...
 
 class Server:
+    def __new__(cls, scheme: str, spec: str) -> Server: ...
+    @property
+    def facts(self) -> Any: ...
     @property
     def addr(self) -> str: ...
     @property
@@ -533,21 +532,13 @@ class Server:
     def reload(self) -> None: ...
     def stop(self) -> None: ...
 
-class PairServer(Server):
-    def __new__(cls, spec: str) -> PairServer: ...
+class HeldFacts:
     @property
     def tables(self) -> list[TableFacts]: ...
     @property
     def models(self) -> list[ModelFacts]: ...
     @property
     def layout(self) -> LayoutFacts | None: ...
-
-class OnionServer(Server):
-    def __new__(cls, spec: str) -> OnionServer: ...
-    @property
-    def tables(self) -> list[TableFacts]: ...
-    @property
-    def models(self) -> list[ModelFacts]: ...
     @property
     def onion(self) -> OnionFacts | None: ...
 
@@ -597,11 +588,6 @@ class CkksModel:
     def __new__(cls, path: str, name: str | None) -> CkksModel: ...
     def info(self) -> CkksFacts: ...
     def predict(self, dense: _Values, indices: _Ids, fhe: str) -> npt.NDArray[np.float64]: ...
-
-class CkksServer(Server):
-    def __new__(cls, spec: str) -> CkksServer: ...
-    @property
-    def info(self) -> CkksFacts: ...
 
 class HybridFacts:
     @property
@@ -672,11 +658,6 @@ class HybridModel:
         self, inputs: _Values, fhe: str, client_garbles: bool
     ) -> npt.NDArray[np.float32]: ...
 
-class HybridServer(Server):
-    def __new__(cls, spec: str) -> HybridServer: ...
-    @property
-    def info(self) -> HybridFacts: ...
-
 class SharesFacts:
     @property
     def name(self) -> str: ...
@@ -720,11 +701,6 @@ class SharesPredictionFacts:
     def answer_seconds(self) -> float: ...
     @property
     def retries(self) -> int: ...
-
-class SharesServer(Server):
-    def __new__(cls, spec: str) -> SharesServer: ...
-    @property
-    def info(self) -> SharesFacts: ...
 
 class TrainServer(Server):
     def __new__(

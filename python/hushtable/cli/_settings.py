@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from .._settings import Served, Setting, flat, settings
+from .._settings import Setting, flat, settings
 from ..errors import ConfigError
 from ..server import ServerTls
 
@@ -50,7 +50,7 @@ def option(text: str, name: str, **more: Any) -> Any:
 
 
 def with_settings(
-    *kinds: Served, besides: tuple[str, ...] = (), panels: Mapping[Served, str] | None = None
+    *kinds: str, besides: tuple[str, ...] = (), panels: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each setting of these kinds of servers.
 
@@ -60,10 +60,10 @@ def with_settings(
     """
     headings = {kind: f"With --scheme {kind}" for kind in kinds} | dict(panels or {})
 
-    def heading(of: list[Served]) -> str | None:
+    def heading(of: list[str]) -> str | None:
         return " or ".join(headings[kind] for kind in of) if len(of) < len(kinds) else None
 
-    found: dict[str, tuple[Setting, list[Served]]] = {}
+    found: dict[str, tuple[Setting, list[str]]] = {}
     for kind in kinds:
         for setting in settings(kind):
             if setting.name not in besides:
@@ -191,7 +191,7 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def gathered(
-    kinds: tuple[Served, ...], config: Path | None, given: Mapping[str, Any]
+    kinds: tuple[str, ...], config: Path | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the file, the variables and the flags say together, by the settings' names.
 

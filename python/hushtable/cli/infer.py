@@ -31,6 +31,7 @@ from ..infer import compile as compile_model
 from ..infer import plan as plan_model
 from ..infer import serve as run_server
 from ..infer import shape as shape_of
+from ..infer._kinds import KINDS
 from ..infer._shares import shares_inputs
 from ..model import Model
 from ..server import ServerTls
@@ -323,15 +324,9 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
     )
 )
 @with_settings(
-    "ckks",
-    "hybrid",
-    "shares",
+    *KINDS,
     besides=("model",),
-    panels={
-        "ckks": "On encrypted features",
-        "hybrid": "By hybrid inference",
-        "shares": "On shares",
-    },
+    panels={scheme: row.how.capitalize() for scheme, row in KINDS.items()},
 )
 def serve(
     model: Annotated[
@@ -356,7 +351,7 @@ def serve(
     Once ready, one line on standard output says model, version and URL, another what a client sends
     or keeps. It runs until SIGTERM.
     """
-    settings = gathered(("ckks", "hybrid", "shares"), config, given)
+    settings = gathered(tuple(KINDS), config, given)
     if model is not None:
         settings["model"] = str(model)
     path = settings.pop("model", None)

@@ -189,7 +189,7 @@ def _serve_predictions(
             "which model? give the folder of one: hushtable serve MODEL --infer shares"
         )
     # Imported here, as a server of rows starts sooner without.
-    from ..infer._hybrid import plan_of
+    from ..infer._description import plan_of
     from .infer import serve_model
 
     settings["plan"] = plan_of(model, settings.get("plan"), "shares")

@@ -231,7 +231,7 @@ def _kind(name: str) -> Kind:
     # Lookups need nothing of it, and it takes a while to import.
     from ..infer import _kinds
 
-    return _kinds.KINDS[name]
+    return _kinds.KINDS[name].kind
 
 
 def _reach(

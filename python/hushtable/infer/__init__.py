@@ -46,8 +46,9 @@ from ._hybrid import (
     PrecomputeStats,
 )
 from ._hybrid_client import AsyncHybridClient, HybridClient
+from ._kinds import describe
 from ._model import FHE, Model
-from ._plan import PlanInfo, compile, describe, plan, shape
+from ._plan import PlanInfo, compile, plan, shape
 from ._project import Machine, Projection, machines, paper_trace, project, trace
 from ._server import ServerProcess, Serving, serve
 from ._shares import SharesPlanInfo, compile_shares, describe_shares, plan_shares

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import numpy.typing as npt
 
 from .. import _native
 from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
-from ._types import ModelInfo, Predictions, features
+from ._plan import PlanInfo
+from ._types import Computing, ModelInfo, Predictions, features
 
 
 class _Client(BaseClient):
@@ -82,4 +85,10 @@ class AsyncCkksClient(_Client, Unmovable):
         return Predictions.of_facts(await awaited(self._native, "predict", *given))
 
 
-CKKS = Kind("ckks", CkksClient, AsyncCkksClient)
+def _describe(model: str | os.PathLike[str], plan: str | None) -> PlanInfo:
+    return PlanInfo.of_json(_native.infer_describe(Path(model), plan))
+
+
+CKKS = Computing(
+    Kind("ckks", CkksClient, AsyncCkksClient), ModelInfo, _describe, "on encrypted features"
+)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,9 +13,9 @@ import numpy.typing as npt
 
 from .. import _native
 from ..client.options import Garbler
-from ..errors import BadFeatures, ConfigError, ModelError
+from ..errors import BadFeatures, ConfigError
 from ..model import Model as ModelBundle
-from ..model import ModelPlan
+from ._description import plan_of
 
 _Path = str | os.PathLike[str]
 FloatArray = npt.NDArray[np.float32]
@@ -306,44 +305,6 @@ def images(inputs: npt.ArrayLike, info: NetworkInfo) -> tuple[FloatArray, bool]:
         # What does not fit becomes infinite, and is refused.
         rows = np.ascontiguousarray(given.reshape(-1, count), dtype=np.float32)
     return rows, one
-
-
-def plan_of(path: _Path, plan: str | None, scheme: str | None) -> str:
-    """The name of a bundle's plan: the one named, or the only one of the scheme.
-
-    Raises:
-        ModelError: there is none.
-        ConfigError: several plans, and none named.
-    """
-    if plan is not None:
-        return plan
-    found = [one for one in ModelBundle.open(path).plans if scheme in (None, one.scheme)]
-    if not found:
-        what = "plan" if scheme is None else f"{scheme} plan"
-        raise ModelError(
-            f"the model at {os.fspath(path)} has no {what}: compile it "
-            f"(hushtable infer compile{'' if scheme is None else f' --scheme {scheme}'})"
-        )
-    if len(found) > 1:
-        raise _several(path, found)
-    return found[0].name
-
-
-def scheme_of(path: _Path, plan: str | None) -> str:
-    """What a bundle's plan is for: ``ckks``, ``hybrid`` or ``shares``; ``ckks`` without one.
-
-    Raises:
-        ConfigError: plans of several schemes, and none named.
-    """
-    named = [one for one in ModelBundle.open(path).plans if plan in (None, one.name)]
-    if len({one.scheme for one in named}) > 1:
-        raise _several(path, named)
-    return named[0].scheme if named else "ckks"
-
-
-def _several(path: _Path, plans: Sequence[ModelPlan]) -> ConfigError:
-    names = ", ".join(one.name for one in plans)
-    return ConfigError(f"the model at {os.fspath(path)} has several plans: name one of {names}")
 
 
 def compile_hybrid(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import _native
 from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable
+from ._description import plan_of
 from ._hybrid import (
+    HybridPlanInfo,
     NetworkInfo,
     OnlineStats,
     Outputs,
     PrecomputeStats,
     images,
 )
+from ._types import Computing
 
 #: Told the steps of precomputes that were made, and all of them.
 Steps = Callable[[int, int], None]
@@ -109,4 +114,10 @@ class AsyncHybridClient(_HybridClient, Unmovable):
         return await asyncio.to_thread(self._predict, inputs, progress)
 
 
-HYBRID = Kind("hybrid", HybridClient, AsyncHybridClient)
+def _describe(model: str | os.PathLike[str], plan: str | None) -> HybridPlanInfo:
+    return HybridPlanInfo.of_json(_native.hybrid_describe(Path(model), plan_of(model, plan, None)))
+
+
+HYBRID = Computing(
+    Kind("hybrid", HybridClient, AsyncHybridClient), NetworkInfo, _describe, "by hybrid inference"
+)

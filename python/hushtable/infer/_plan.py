@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 import numpy.typing as npt
@@ -15,8 +14,7 @@ from ..data import CRITEO_KAGGLE_ROWS
 from ..errors import ConfigError
 from ..model import Model as ModelBundle
 from ._description import read_description, read_spec
-from ._hybrid import HybridPlanInfo, Rounding, compile_hybrid, plan_of, scheme_of
-from ._shares import SharesPlanInfo, describe_shares
+from ._hybrid import HybridPlanInfo, Rounding, compile_hybrid
 
 _Path = str | os.PathLike[str]
 
@@ -140,7 +138,9 @@ def compile(
             rounding=rounding,
         )
     if scheme != "ckks":
-        advice = ": see compile_shares" if scheme == "shares" else ""
+        from ._kinds import KINDS
+
+        advice = f": see compile_{scheme}" if scheme in KINDS else ""
         raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}{advice}")
     if samples is not None or bits is not None:
         raise ConfigError('samples and bits are for scheme="hybrid"')
@@ -170,26 +170,6 @@ def _checked(users: int | None) -> int | None:
     if users is not None and not 1 <= users < 2**32:
         raise ConfigError(f"users is {users}, but must be a power of two")
     return users
-
-
-def describe(
-    model: _Path, *, plan: str | None = None
-) -> PlanInfo | HybridPlanInfo | SharesPlanInfo:
-    """The plan in a model's bundle: the one of this name, or the only one.
-
-    What one for shares takes is measured.
-
-    Raises:
-        ModelError: a model without a plan, or with one of another version.
-        ConfigError: several plans, and none named.
-    """
-    scheme = scheme_of(model, plan)
-    if scheme == "shares":
-        return describe_shares(model, plan=plan_of(model, plan, None))
-    if scheme == "hybrid":
-        name = plan_of(model, plan, None)
-        return HybridPlanInfo.of_json(_native.hybrid_describe(Path(model), name))
-    return PlanInfo.of_json(_native.infer_describe(Path(model), plan))
 
 
 def shape(name: str, *, threshold: int | None = None) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import _native
-from .._settings import Served, checked, nested
+from .._settings import checked, nested
+from .._settings import settings as all_settings
 from ..errors import ConfigError
 from ..server import ChildServer, ServerTls, run_until_stopped, tls_settings
-from ._hybrid import NetworkInfo, plan_of, scheme_of
-from ._shares_client import SharesInfo
-from ._types import ModelInfo
+from ._description import plan_of
+from ._kinds import KINDS, Info, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Serving:
 
     url: str
     metrics_url: str | None
-    model: ModelInfo | NetworkInfo | SharesInfo
+    model: Info
 
     @property
     def name(self) -> str:
         """Which server this is, for people."""
-        side = f"{self.model.side} " if isinstance(self.model, SharesInfo) else ""
-        return f"{side}inference server"
+        side = getattr(self.model, "side", None)
+        return "inference server" if side is None else f"{side} inference server"
 
 
 def serve(
@@ -77,22 +77,12 @@ def serve(
     """
     plan, scheme = _chosen(model, plan, options)
     settings = json.dumps(_settings(model, plan, scheme, addr, metrics_addr, tls, options))
-    server: _native.CkksServer | _native.HybridServer | _native.SharesServer
-    info: ModelInfo | NetworkInfo | SharesInfo
-    if scheme == "hybrid":
-        server = _native.HybridServer(settings)
-        info = NetworkInfo.of_facts(server.info)
-    elif scheme == "shares":
-        server = _native.SharesServer(settings)
-        info = SharesInfo.of_facts(server.info)
-    else:
-        server = _native.CkksServer(settings)
-        info = ModelInfo.of_facts(server.info)
+    server = _native.Server(scheme, settings)
     protocol = "https" if tls else "http"
     serving = Serving(
         url=f"{protocol}://{server.addr}",
         metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
-        model=info,
+        model=KINDS[scheme].info.of_facts(server.facts),
     )
 
     def tell() -> None:
@@ -104,19 +94,22 @@ def serve(
 
 def _chosen(
     model: str | os.PathLike[str], plan: str | None, options: Mapping[str, Any]
-) -> tuple[str | None, Served]:
+) -> tuple[str | None, str]:
     """Which plan is served, where that is to be said, and what it is for."""
     if plan is None and options.get("side") is not None:
-        # Sides are of plans on shares alone: no plan beside one is meant.
-        plan = plan_of(model, None, "shares")
-    scheme = scheme_of(model, plan)
-    return plan, "hybrid" if scheme == "hybrid" else "shares" if scheme == "shares" else "ckks"
+        # Sides are of plans for two servers alone: no plan beside one is meant.
+        plan = plan_of(model, None, next(filter(_has_sides, KINDS)))
+    return plan, kind_of(model, plan)
+
+
+def _has_sides(scheme: str) -> bool:
+    return any(setting.name == "side" for setting in all_settings(scheme))
 
 
 def _settings(
     model: str | os.PathLike[str],
     plan: str | None,
-    served: Served,
+    scheme: str,
     addr: str,
     metrics_addr: str | None,
     tls: ServerTls | None,
@@ -133,10 +126,11 @@ def _settings(
         given["plan"] = plan
     if tls is not None:
         given |= tls_settings(tls)
-    if served == "shares" and given.get("side") not in ("left", "right"):
-        side = given.get("side")
-        raise ConfigError(f"which of two servers on shares? give side left or right, not {side!r}")
-    return nested(checked(served, given))
+    side = given.get("side")
+    if _has_sides(scheme) and side not in ("left", "right"):
+        how = KINDS[scheme].how
+        raise ConfigError(f"which of two servers {how}? give side left or right, not {side!r}")
+    return nested(checked(scheme, given))
 
 
 class ServerProcess(ChildServer[Serving]):
@@ -183,15 +177,12 @@ class ServerProcess(ChildServer[Serving]):
     ) -> None:
         addr = options.pop("addr", "127.0.0.1:0")
         metrics_addr = options.pop("metrics_addr", "127.0.0.1:0")
-        plan, served = _chosen(model, plan, options)
-        settings = _settings(model, plan, served, addr, metrics_addr, tls, options)
+        plan, scheme = _chosen(model, plan, options)
+        settings = _settings(model, plan, scheme, addr, metrics_addr, tls, options)
         self._prepare(settings, "inference server", cpus, env, start_seconds)
 
     def _read_ready(self, record: Mapping[str, Any]) -> Serving:
         found = record["model"]
-        kinds: dict[str, type[NetworkInfo | SharesInfo]] = {
-            "activations": NetworkInfo,
-            "peer_bytes": SharesInfo,
-        }
-        kind = next((kind for field, kind in kinds.items() if field in found), ModelInfo)
-        return Serving(record["url"], record["metrics_url"], kind.of_record(found))
+        infos = (row.info for row in KINDS.values())
+        info = next(info for info in infos if found.keys() == {one.name for one in fields(info)})
+        return Serving(record["url"], record["metrics_url"], info.of_record(found))

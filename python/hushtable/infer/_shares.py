@@ -15,8 +15,7 @@ import numpy.typing as npt
 from .. import _native
 from ..errors import BadFeatures, ConfigError
 from ..model import Model as ModelBundle
-from ._description import read_description, read_spec
-from ._hybrid import plan_of
+from ._description import plan_of, read_description, read_spec
 
 _Path = str | os.PathLike[str]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from .. import _native
 from ..client.reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from ..errors import BadFeatures
-from ._shares import Sparse, plain, sample_arrays
-from ._types import FloatArray, sigmoid
+from ._shares import Sparse, describe_shares, plain, sample_arrays
+from ._types import Computing, FloatArray, sigmoid
 
 #: Users' sparse features: by name, a column of indices each (of a feature with a bag, of lists of
 #: ids); or as :func:`hushtable.infer.compile_shares` takes them.
@@ -262,4 +262,9 @@ def _listed(info: SharesInfo) -> str:
     return ", ".join(info.features) or "none"
 
 
-SHARES = Kind("shares", SharesClient, AsyncSharesClient)
+SHARES = Computing(
+    Kind("shares", SharesClient, AsyncSharesClient),
+    SharesInfo,
+    lambda model, plan: describe_shares(model, plan=plan),
+    "on shares",
+)

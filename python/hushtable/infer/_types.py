@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,9 +11,27 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import _native
+from ..client.reach import Kind
 from ..errors import BadFeatures
 
 FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """How one scheme has models computed.
+
+    Attributes:
+        kind: its clients.
+        info: what its servers say of a model, made by ``of_facts`` and ``of_record``.
+        describe: what a bundle's plan is: the one of this name, or the only one.
+        how: a model is computed, in words.
+    """
+
+    kind: Kind
+    info: Any
+    describe: Callable[[str | os.PathLike[str], str | None], Any]
+    how: str
 
 
 @dataclass(frozen=True, slots=True)

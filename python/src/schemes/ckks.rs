@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use hushtable_infer::dlrm::{self, Terms};
-use hushtable_serve::{CkksClient, CkksClientSpec, CkksInfo, Error, Prediction, Progress};
+use hushtable_serve::{
+    CkksClient, CkksClientSpec, CkksInfo, CkksRefusal, CkksServer, CkksServerSpec, Error,
+    Prediction, Progress, Refusal,
+};
 use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::IntoPyObjectExt;
@@ -13,9 +16,18 @@ use crate::asked::{Answer, Asked, Given, Kind, answer, told, unknown};
 use crate::connected::Connect;
 use crate::errors::Failure;
 use crate::reach::{Limits, Reach};
+use crate::schemes::{Refused, Scheme};
+use crate::serve_errors::known;
+use crate::server::{self, Started};
 use crate::trust::duration;
 
-pub(crate) const KIND: Kind = Kind::of::<CkksClient>("ckks");
+pub(crate) const SCHEME: Scheme = Scheme {
+    name: "ckks",
+    kinds: &[Kind::of::<CkksClient>("ckks")],
+    serve: Some(serve),
+    refused,
+    errors: &[known::<dlrm::Error>],
+};
 
 /// What a server computes, and what a prediction costs.
 #[pyclass(frozen, get_all, module = "hushtable._native")]
@@ -111,6 +123,26 @@ impl Asked for CkksClient {
     }
 }
 
+/// Starts the server that a [`CkksServerSpec`] in JSON describes.
+fn serve(json: &str) -> Result<Started, Failure> {
+    let spec: CkksServerSpec = server::spec(json)?;
+    let io_threads = spec.network.io_threads;
+    let server = CkksServer::open(spec)?;
+    let facts = CkksFacts::new(server.info())?;
+    server::start(|| server.bind(), io_threads, Arc::default(), facts)
+}
+
+/// What one of the scheme's own refusals is to Python.
+fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
+    Some(match refusal.of::<CkksRefusal>()? {
+        CkksRefusal::PlanSkew { expected, found } => {
+            of("PlanMismatch").text("expected", expected).text("found", found)
+        }
+        CkksRefusal::BadFeatures { .. } => of("KeyFormatError"),
+        _ => of("ProtocolError"),
+    })
+}
+
 impl CkksFacts {
     pub(crate) fn new(info: &CkksInfo) -> Result<Self, dlrm::Error> {
         Self::of_terms(&info.name, &info.version.to_string(), &info.terms)
@@ -146,6 +178,52 @@ impl PredictionFacts {
             queue_seconds: stats.queue.as_secs_f64(),
             answer_seconds: stats.answer.as_secs_f64(),
             retries: stats.retries,
+        }
+    }
+}
+
+impl From<dlrm::Error> for Failure {
+    fn from(error: dlrm::Error) -> Self {
+        let class = match &error {
+            dlrm::Error::Depth { .. } => "ModelTooDeep",
+            dlrm::Error::Toml(_)
+            | dlrm::Error::Spec { .. }
+            | dlrm::Error::Safetensors(_)
+            | dlrm::Error::MissingTensor { .. }
+            | dlrm::Error::NoTable { .. }
+            | dlrm::Error::Unread { .. }
+            | dlrm::Error::TensorShape { .. }
+            | dlrm::Error::TensorType { .. }
+            | dlrm::Error::TensorValue { .. }
+            | dlrm::Error::Layout { .. }
+            | dlrm::Error::Plan { .. } => "ModelError",
+            dlrm::Error::Count { .. } | dlrm::Error::Users { .. } | dlrm::Error::Feature { .. } => {
+                "BadFeatures"
+            }
+            dlrm::Error::Index { .. } => "IdOutOfRange",
+            dlrm::Error::Range { .. } => "ActivationRange",
+            dlrm::Error::Terms { .. } | dlrm::Error::Bytes { .. } | dlrm::Error::Answer => {
+                "ProtocolError"
+            }
+            dlrm::Error::OtherPlan { .. } => "PlanMismatch",
+            _ => "Error",
+        };
+        let failure = Self::new(class, &error);
+        match error {
+            dlrm::Error::Table(error) => error.into(),
+            dlrm::Error::Depth { levels, levels_max, .. } => {
+                failure.count("levels", levels as u64).count("levels_max", levels_max as u64)
+            }
+            dlrm::Error::Index { index, rows, .. } => {
+                failure.count("id", index).count("rows", rows)
+            }
+            dlrm::Error::Range { layer, value, limit } => {
+                failure.text("layer", layer).number("value", value).number("limit", limit)
+            }
+            dlrm::Error::OtherPlan { expected, found, .. } => {
+                failure.text("expected", expected).text("found", found)
+            }
+            _ => failure,
         }
     }
 }

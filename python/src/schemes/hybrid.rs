@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hushtable_infer::hybrid::{Outline, Party, Terms};
+use hushtable_infer::hybrid::{Error as MachineError, Outline, Party, Terms};
 use hushtable_serve::{
-    Error, Garbler, HybridClient, HybridClientSpec, HybridInfo, HybridPrediction, LinkSpec,
-    Parallelism, PrecomputeStats, PrecomputeStoreSpec,
+    Error, Garbler, HybridClient, HybridClientSpec, HybridError, HybridInfo, HybridPrediction,
+    HybridRefusal, HybridServer, HybridServerSpec, LinkSpec, Parallelism, PrecomputeStats,
+    PrecomputeStoreSpec, Refusal,
 };
 use hushtable_table::Version;
 use numpy::{IntoPyArray, PyArray1};
@@ -18,9 +19,18 @@ use crate::connected::Connect;
 use crate::errors::Failure;
 use crate::hybrid::rounding_name;
 use crate::reach::{Limits, Reach};
+use crate::schemes::{Refused, Scheme};
+use crate::serve_errors::known;
+use crate::server::{self, Started};
 use crate::trust::duration;
 
-pub(crate) const KIND: Kind = Kind::of::<HybridClient>("hybrid");
+pub(crate) const SCHEME: Scheme = Scheme {
+    name: "hybrid",
+    kinds: &[Kind::of::<HybridClient>("hybrid")],
+    serve: Some(serve),
+    refused,
+    errors: &[known::<HybridError>, known::<MachineError>],
+};
 
 /// What a server computes, and what a precompute takes.
 #[pyclass(frozen, get_all, module = "hushtable._native")]
@@ -167,6 +177,30 @@ fn rate(name: &str, mbps: Option<f64>) -> Result<Option<u64>, Failure> {
     }
 }
 
+/// Starts the server that a [`HybridServerSpec`] in JSON describes.
+fn serve(json: &str) -> Result<Started, Failure> {
+    let spec: HybridServerSpec = server::spec(json)?;
+    let io_threads = spec.network.io_threads;
+    let server = HybridServer::open(spec)?;
+    let facts = HybridFacts::new(server.info(), server.outline());
+    server::start(|| server.bind(), io_threads, Arc::default(), facts)
+}
+
+/// What one of the scheme's own refusals is to Python.
+fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
+    Some(match refusal.of::<HybridRefusal>()? {
+        HybridRefusal::OtherPlan { expected, found } => {
+            of("PlanMismatch").text("expected", expected).text("found", found)
+        }
+        HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute => {
+            of("PrecomputeError")
+        }
+        HybridRefusal::PrecomputeBudget { .. } => of("ServerError"),
+        HybridRefusal::OtherGarbler { .. } => of("ConfigError"),
+        _ => of("ProtocolError"),
+    })
+}
+
 impl HybridFacts {
     pub(crate) fn new(info: &HybridInfo, outline: &Outline) -> Self {
         let facts = Self::of_terms(&info.name, &info.version.to_string(), &info.terms, outline);
@@ -228,5 +262,15 @@ impl HybridPredictionFacts {
             lost: stats.lost,
             offline: stats.offline.as_ref().map(PrecomputeFacts::new),
         }
+    }
+}
+
+impl From<HybridError> for Failure {
+    fn from(error: HybridError) -> Self {
+        let class = match error {
+            HybridError::Precomputes { .. } => "PrecomputeError",
+            _ => "ConfigError",
+        };
+        Self::new(class, error)
     }
 }

@@ -11,14 +11,12 @@ use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
-use crate::asked::{Answer, Asked, Given, Kind, answer, unknown};
+use crate::asked::{Answer, Asked, Given, answer, unknown};
 use crate::connected::Connect;
 use crate::errors::Failure;
 use crate::facts::{Costs, ModelFacts};
 use crate::reach::Reach;
 use crate::schemes::rows::NativeRows;
-
-pub(crate) const KIND: Kind = Kind::of::<ModelClient>("model");
 
 /// Rows of an inference.
 #[pyclass(frozen, module = "hushtable._native", name = "ModelRows")]

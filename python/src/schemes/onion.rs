@@ -2,18 +2,31 @@
 
 use std::sync::Arc;
 
-use hushtable_serve::{Error, OnionClient, OnionClientSpec};
+use hushtable_pir::onion::Error as OnionError;
+use hushtable_serve::{
+    Error, OnionClient, OnionClientSpec, OnionRefusal, OnionServer, OnionServerSpec, Refusal,
+};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 
 use crate::asked::{Answer, Asked, Given, Kind, answer, unknown};
 use crate::connected::Connect;
-use crate::facts::ServedFacts;
+use crate::errors::Failure;
+use crate::facts::{HeldFacts, ServedFacts};
 use crate::prepare::parameter_set;
 use crate::reach::{Limits, Reach};
 use crate::schemes::rows::NativeRows;
+use crate::schemes::{Refused, Scheme};
+use crate::serve_errors::{known, too_many};
+use crate::server::{self, Progress, Started};
 
-pub(crate) const KIND: Kind = Kind::of::<OnionClient>("onion");
+pub(crate) const SCHEME: Scheme = Scheme {
+    name: "onion",
+    kinds: &[Kind::of::<OnionClient>("onion")],
+    serve: Some(serve),
+    refused,
+    errors: &[known::<OnionError>],
+};
 
 /// The options that are this scheme's.
 #[derive(FromPyObject)]
@@ -63,4 +76,27 @@ impl Asked for OnionClient {
             _ => return unknown(call),
         })
     }
+}
+
+/// Starts the single server that an [`OnionServerSpec`] in JSON describes.
+fn serve(json: &str) -> Result<Started, Failure> {
+    let spec: OnionServerSpec = server::spec(json)?;
+    let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
+    let set = parameter_set(&spec.parameters)?;
+    let (io_threads, progress) = (spec.network.io_threads, Arc::<Progress>::default());
+    let told = Arc::clone(&progress);
+    let server = OnionServer::open(spec)?.with_progress(move |done, all| told.tell(done, all));
+    let facts = HeldFacts::read(&paths, Some(set))?;
+    server::start(|| server.bind(), io_threads, progress, facts)
+}
+
+/// What one of the scheme's own refusals is to Python.
+fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
+    Some(match *refusal.of::<OnionRefusal>()? {
+        OnionRefusal::TooManyQueries { queries, queries_max } => {
+            too_many(of("TooManyIds"), queries, queries_max)
+        }
+        OnionRefusal::BadQuery { .. } => of("KeyFormatError"),
+        _ => of("ProtocolError"),
+    })
 }

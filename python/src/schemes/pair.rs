@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use hushtable_serve::{ClientSpec, Error, FetchedBags, LookupClient};
+use hushtable_serve::{
+    ClientSpec, DeviceError, Error, FetchedBags, LookupClient, ModelClient, PairRefusal, Refusal,
+    Server, ServerSpec,
+};
 use numpy::{IntoPyArray, PyArray1, PyArray2};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -10,11 +13,20 @@ use pyo3::prelude::*;
 use crate::asked::{Answer, Asked, Given, Kind, answer, unknown};
 use crate::connected::Connect;
 use crate::errors::Failure;
-use crate::facts::{Costs, LayoutFacts, ServedFacts};
+use crate::facts::{Costs, HeldFacts, LayoutFacts, ServedFacts};
 use crate::reach::{Limits, Reach};
 use crate::schemes::rows::{NativeRows, into_rows};
+use crate::schemes::{Refused, Scheme};
+use crate::serve_errors::{config, too_many};
+use crate::server::{self, Started};
 
-pub(crate) const KIND: Kind = Kind::of::<LookupClient>("pair");
+pub(crate) const SCHEME: Scheme = Scheme {
+    name: "pair",
+    kinds: &[Kind::of::<LookupClient>("pair"), Kind::of::<ModelClient>("model")],
+    serve: Some(serve),
+    refused,
+    errors: &[config::<DeviceError>],
+};
 
 /// Rows of bags, as a layout answered them.
 #[pyclass(frozen, get_all, module = "hushtable._native", name = "BagsRows")]
@@ -88,6 +100,31 @@ impl Asked for LookupClient {
             _ => return unknown(call),
         })
     }
+}
+
+/// Starts the server that a [`ServerSpec`] in JSON describes.
+fn serve(json: &str) -> Result<Started, Failure> {
+    let spec: ServerSpec = server::spec(json)?;
+    let paths: Vec<_> = [&spec.table].into_iter().chain(&spec.tables).cloned().collect();
+    let io_threads = spec.io_threads;
+    let server = Server::open(spec)?;
+    let facts = HeldFacts::read(&paths, None)?;
+    server::start(|| server.bind(), io_threads, Arc::default(), facts)
+}
+
+/// What one of the scheme's own refusals is to Python.
+fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
+    Some(match *refusal.of::<PairRefusal>()? {
+        PairRefusal::TooManyKeys { keys, keys_max } => too_many(of("TooManyIds"), keys, keys_max),
+        PairRefusal::TooManyBags { bags, bags_max } => too_many(of("TooManyIds"), bags, bags_max),
+        PairRefusal::BadBag { .. }
+        | PairRefusal::BadKey { .. }
+        | PairRefusal::WrongDomain { .. } => of("KeyFormatError"),
+        PairRefusal::LayoutSkew { .. } => of("VersionMismatch"),
+        PairRefusal::NoLayout => of("NoLayout"),
+        PairRefusal::WrongSide { .. } => of("SwappedServers"),
+        _ => of("ProtocolError"),
+    })
 }
 
 impl NativeBagsRows {

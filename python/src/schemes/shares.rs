@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use hushtable_infer::shares::{DealtBy, Half};
-use hushtable_serve::{Error, SharesClient, SharesClientSpec, SharesInfo, SharesPrediction};
+use hushtable_infer::shares::{self, DealtBy, Half};
+use hushtable_serve::{
+    Error, PeerError, Refusal, SharesClient, SharesClientSpec, SharesInfo, SharesPrediction,
+    SharesRefusal, SharesServer, SharesServerSpec,
+};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -12,8 +15,17 @@ use crate::asked::{Answer, Asked, Given, Kind, answer, unknown};
 use crate::connected::Connect;
 use crate::errors::Failure;
 use crate::reach::{Limits, Reach};
+use crate::schemes::{Refused, Scheme};
+use crate::serve_errors::{config, known};
+use crate::server::{self, Started};
 
-pub(crate) const KIND: Kind = Kind::of::<SharesClient>("shares");
+pub(crate) const SCHEME: Scheme = Scheme {
+    name: "shares",
+    kinds: &[Kind::of::<SharesClient>("shares")],
+    serve: Some(serve),
+    refused,
+    errors: &[known::<shares::Error>, config::<PeerError>],
+};
 
 /// What two servers compute on shares, and what an inference takes.
 #[pyclass(frozen, get_all, module = "hushtable._native")]
@@ -109,6 +121,30 @@ impl Asked for SharesClient {
     }
 }
 
+/// Starts the server that a [`SharesServerSpec`] in JSON describes.
+fn serve(json: &str) -> Result<Started, Failure> {
+    let spec: SharesServerSpec = server::spec(json)?;
+    let io_threads = spec.network.io_threads;
+    let server = SharesServer::open(spec)?;
+    let facts = SharesFacts::new(server.info());
+    server::start(|| server.bind(), io_threads, Arc::default(), facts)
+}
+
+/// What one of the scheme's own refusals is to Python.
+fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
+    Some(match refusal.of::<SharesRefusal>()? {
+        SharesRefusal::OtherPlan { expected, found } => {
+            of("PlanMismatch").text("expected", expected).text("found", found)
+        }
+        SharesRefusal::NoPeer | SharesRefusal::PeerLost | SharesRefusal::GivenUp { .. } => {
+            of("ServerUnavailable")
+        }
+        SharesRefusal::PeerAbsent { .. } | SharesRefusal::PeerSilent { .. } => of("ServerTimeout"),
+        SharesRefusal::NotThePeer { .. } | SharesRefusal::PeerMismatch { .. } => of("ConfigError"),
+        _ => of("ProtocolError"),
+    })
+}
+
 impl SharesFacts {
     pub(crate) fn new(info: &SharesInfo) -> Self {
         let (spec, outline) = (info.dlrm.spec(), &info.outline);
@@ -146,5 +182,24 @@ impl SharesPredictionFacts {
             answer_seconds: stats.answer.as_secs_f64(),
             retries: stats.retries,
         }
+    }
+}
+
+impl From<shares::Error> for Failure {
+    fn from(error: shares::Error) -> Self {
+        let class = match error {
+            shares::Error::Dlrm(error) => return error.into(),
+            shares::Error::Unsupported { .. } => "ConfigError",
+            shares::Error::Range { .. }
+            | shares::Error::Uncalibrated { .. }
+            | shares::Error::Plan { .. }
+            | shares::Error::Weights { .. } => "ModelError",
+            shares::Error::Count { .. } | shares::Error::Feature { .. } => "BadFeatures",
+            shares::Error::Bytes { .. } | shares::Error::Packed(_) | shares::Error::Words(_) => {
+                "ProtocolError"
+            }
+            _ => "Error",
+        };
+        Self::new(class, error)
     }
 }
