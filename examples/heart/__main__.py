@@ -99,7 +99,7 @@ def run(
         bundle = served.build(fold.folder, folder)
         with (
             infer.ServerProcess(bundle, tls=certificates.server, threads=1) as server,
-            hushtable.connect(server=server.url, tls=certificates.ca) as client,
+            hushtable.connect(server=server.url, scheme="ckks", tls=certificates.ca) as client,
         ):
             judged.append(judge(fold, client, most))
         found = judged[-1]

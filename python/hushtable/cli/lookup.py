@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
 
-from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, ClientOptions, connect
+from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, Client, ClientOptions, connect
 from ..client.connecting import Scheme
 from ..errors import ConfigError
 from ._servers import LEFT, RIGHT, Servers, with_servers
@@ -95,7 +95,7 @@ def lookup(
         own = {"prg": prg, "max_layout_bytes": MAX_LAYOUT_BYTES if bag else 0}
     options = ClientOptions(**servers.limits, max_ids=max_ids, **own)
     scheme: Scheme = "onion" if servers.server else "pair"
-    with connect(**where, scheme=scheme, options=options) as client:
+    with cast(Client, connect(**where, scheme=scheme, options=options)) as client:
         if bag:
             found = client.lookup_bag(wanted)
             rows, kept, stats = found.rows, found.kept, found.stats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, get_args, overload
 
 from .. import _native
 from ..errors import ConfigError, ProtocolError
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
         CkksClient,
         HybridClient,
         SharesClient,
+    )
+
+    #: What :func:`connect` makes where a type checker cannot see of what scheme.
+    AnyClient: TypeAlias = Client | ModelClient | CkksClient | HybridClient | SharesClient
+    AnyAsyncClient: TypeAlias = (
+        AsyncClient | AsyncModelClient | AsyncCkksClient | AsyncHybridClient | AsyncSharesClient
     )
 
 #: A model by its name or the path of its bundle or manifest; True for the only one there is.
@@ -84,7 +90,7 @@ def connect(
     scheme: Scheme | None = ...,
     model: Named | None = ...,
     **common: Unpack[_Common],
-) -> Any: ...
+) -> AnyClient: ...
 
 
 def connect(
@@ -195,7 +201,7 @@ async def connect_async(
     scheme: Scheme | None = ...,
     model: Named | None = ...,
     **common: Unpack[_Common],
-) -> Any: ...
+) -> AnyAsyncClient: ...
 
 
 async def connect_async(
