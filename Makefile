@@ -242,8 +242,9 @@ test-nightly: test-shipped setup test-neon ## What takes too long for `make test
 	cargo build --release $(EVERYTHING) $(MEASURED) --quiet
 	HUSHTABLE_SOAK_LONG=1 $(NEXTEST) --release --profile nightly
 
-lint: setup ## rustfmt, clippy, ruff, mypy
+lint: setup ## rustfmt, clippy, ruff, mypy, and whether the native module's stub is what .ci/stub writes
 	@cargo fmt --all --check
+	@.ci/stub --check
 	@$(BIN)/ruff check --quiet python lab examples bench docs README.md
 	@$(BIN)/ruff format --quiet --check python lab examples bench docs README.md
 	@$(BIN)/mypy -p hushtable -p hushtable_lab $(EXAMPLES:%=-p examples.%) & types=$$!; \

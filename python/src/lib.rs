@@ -140,12 +140,13 @@ mod _native {
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,
         verify_table,
     };
-    use pyo3::prelude::*;
 
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("__version__", env!("CARGO_PKG_VERSION"))
-    }
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "as Python has it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+    #[cfg(feature = "bench")]
+    use pyo3::pymodule;
+
     /// Measurements, which nothing of the product calls and nothing that is shipped has.
     #[cfg(feature = "bench")]
     #[pymodule]

@@ -1,4 +1,4 @@
-"""The stub of the native module is the native module."""
+"""The stub of the native module is the native module; `make lint` holds its types (.ci/stub)."""
 
 from __future__ import annotations
 
