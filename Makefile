@@ -57,7 +57,7 @@ NEXTEST = mkdir -p target/reports && HUSHTABLE_NEEDS_ETCD=1 HUSHTABLE_NEEDS_NVRT
 PYTEST = mkdir -p target/reports && OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .NOTPARALLEL:
-.PHONY: help setup optimised test-notebooks kube valgrind etcd wasm unmeasured wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
+.PHONY: help setup optimised test-notebooks kube valgrind etcd wasm unmeasured stub wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
     test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu \
     docs docs-first site notebooks stress fuzz clean
 
@@ -135,7 +135,7 @@ test: ## Format, lints, every crate's tests, Python's, README and tutorial (CHAN
 	@CHANGED=$(CHANGED) WITH_TESTS=$(if $(CHANGED),,1) .ci/timed setup lint test-rust docs-first test-python
 
 test-rest: ## What test-all runs beside test
-	@.ci/timed --beside wasm unmeasured test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
+	@.ci/timed --beside wasm unmeasured stub test-oblivious test-timing test-caps $(if $(shell command -v qemu-aarch64),test-neon) \
 	    test-soak test-doc docs test-notebooks test-torch test-held
 
 test-all: test test-rest ## Everything that CI runs: test, then browsers, valgrind, timing, caps, NEON, soaks, all pages, torch
@@ -180,6 +180,9 @@ wasm: wasm-target ## Checks that clients build for browsers
 	    else echo "wasm: skipped, for Rust's library for $(WASM) is not there"; fi
 
 # What wheels are made of, which no other command here compiles: no example or test brings features along.
+stub: setup ## Checks that the native module's stub is what .ci/stub writes
+	.ci/stub --check
+
 unmeasured: ## Checks the crates as they are shipped, without what measures them
 	cargo clippy --workspace --lib --bins --quiet -- -D warnings
 
@@ -242,9 +245,8 @@ test-nightly: test-shipped setup test-neon ## What takes too long for `make test
 	cargo build --release $(EVERYTHING) $(MEASURED) --quiet
 	HUSHTABLE_SOAK_LONG=1 $(NEXTEST) --release --profile nightly
 
-lint: setup ## rustfmt, clippy, ruff, mypy, and whether the native module's stub is what .ci/stub writes
+lint: setup ## rustfmt, clippy, ruff, mypy
 	@cargo fmt --all --check
-	@.ci/stub --check
 	@$(BIN)/ruff check --quiet python lab examples bench docs README.md
 	@$(BIN)/ruff format --quiet --check python lab examples bench docs README.md
 	@$(BIN)/mypy -p hushtable -p hushtable_lab $(EXAMPLES:%=-p examples.%) & types=$$!; \

@@ -18,7 +18,7 @@ PLACES = ("crates/serve/src", "crates/serve/build.rs", "crates/serve/Cargo.toml"
 PLACES += ("python/hushtable",)
 #: The files that name each scheme outside its own. Lower a number that has fallen, and say why one
 #: must rise.
-MOST = {"pair": 23, "onion": 34, "train": 17, "ckks": 15, "hybrid": 17, "shares": 19}
+MOST = {"pair": 23, "onion": 34, "train": 17, "ckks": 15, "hybrid": 17, "shares": 17}
 
 
 def own(name: str, path: str) -> bool:

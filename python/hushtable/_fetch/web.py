@@ -85,8 +85,8 @@ class Web:
         except ValueError:
             # What is wrong with it may be a part of the password.
             raise ConfigError(
-                f"{without_secrets(url)} is no URL of a server: write https://HOST/FOLDER, with %40 for "
-                "an @ and %2F for a slash in a user, a password or a folder's name"
+                f"{without_secrets(url)} is no URL of a server: write https://HOST/FOLDER, with "
+                "%40 for an @ and %2F for a slash in a user, a password or a folder's name"
             ) from None
         self._path = path.rstrip("/")
         self.shown = one_line(f"{self._origin}{self._path}")
@@ -158,7 +158,7 @@ class Web:
     def _answer(
         self, path: str, method: str, headers: dict[str, str], count: int
     ) -> Iterator[http.client.HTTPResponse]:
-        """What the server answers, or the one that it sends to, of which ``count`` bytes are read."""
+        """What is answered, by whomever the server sends to, of which ``count`` bytes are read."""
         origin, query = self._origin, self._query
         target = f"{self._path}/{urllib.parse.quote(path)}"
         for _ in range(_REDIRECTS_MAX + 1):
@@ -249,10 +249,12 @@ class Web:
 
 def _end(one: socket.socket) -> None:
     """Ends what another thread waits for at a connection, whatever it is doing there."""
-    with contextlib.suppress(OSError, ValueError):
-        # The same connection by another number: TLS objects are for one thread.
-        with socket.socket(fileno=os.dup(one.fileno())) as same:
-            same.shutdown(socket.SHUT_RDWR)
+    # The same connection by another number: TLS objects are for one thread.
+    with (
+        contextlib.suppress(OSError, ValueError),
+        socket.socket(fileno=os.dup(one.fileno())) as same,
+    ):
+        same.shutdown(socket.SHUT_RDWR)
 
 
 def _parts(url: str) -> tuple[_Origin, str, str, str]:
