@@ -12,7 +12,8 @@ use std::time::Duration;
 use hushtable_client::{
     self as client, Bell, CallError, CallFault, CallId, Machine, Place, Protocol, Step,
 };
-use tokio::sync::Notify;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::endpoint::Peer;
@@ -134,7 +135,39 @@ impl<W: Wire> Driver<W> {
     }
 
     /// As [`run`](Self::run); how long the machine computed comes with what it came to.
-    pub async fn run_timed<M>(&self, mut machine: M) -> Result<(M::Output, Duration), Error>
+    pub async fn run_timed<M>(&self, machine: M) -> Result<(M::Output, Duration), Error>
+    where
+        M: Machine<Error, Protocol = W::Protocol> + 'static,
+        M::Output: Send + 'static,
+    {
+        self.drive(machine, false).await
+    }
+
+    /// As [`run`](Self::run), all of it on one thread that may compute: for a machine that computes a little between
+    /// many replies, where a hand-over each time would take longer. It ends with this future.
+    pub async fn run_apart<M>(&self, machine: M) -> Result<M::Output, Error>
+    where
+        M: Machine<Error, Protocol = W::Protocol> + 'static,
+        M::Output: Send + 'static,
+    {
+        let (driver, runtime) = (self.clone(), Handle::current());
+        let (_alive, gone) = oneshot::channel::<()>();
+        let done = off_thread(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    done = driver.drive(machine, true) => Some(done),
+                    _ = gone => None,
+                }
+            })
+        });
+        match done.await {
+            Some(done) => Ok(done?.0),
+            None => unreachable!("this future holds what ends it"),
+        }
+    }
+
+    /// `is_apart` says that this thread may compute.
+    async fn drive<M>(&self, mut machine: M, is_apart: bool) -> Result<(M::Output, Duration), Error>
     where
         M: Machine<Error, Protocol = W::Protocol> + 'static,
         M::Output: Send + 'static,
@@ -148,7 +181,7 @@ impl<W: Wire> Driver<W> {
             let now = self.epoch.elapsed();
             let began = Instant::now();
             let step;
-            if machine.computes() {
+            if machine.computes() && !is_apart {
                 (machine, step) = off_thread(move || {
                     let step = machine.poll(now);
                     (machine, step)

@@ -99,17 +99,12 @@ pub enum Call {
         /// Which precompute.
         id: PrecomputeId,
     },
-    /// Sends a frame of a prediction.
-    Send {
+    /// Sends frames of a prediction, and waits for the server's next one.
+    Exchange {
         /// Of which.
         stream: Stream,
         /// What the protocol says.
-        frame: Bytes,
-    },
-    /// Waits for the next frame of a prediction.
-    Receive {
-        /// Of which.
-        stream: Stream,
+        frames: Vec<Bytes>,
     },
 }
 
@@ -122,8 +117,7 @@ impl fmt::Debug for Call {
             Self::Step { .. } => "Step",
             Self::Finish { .. } => "Finish",
             Self::Open { .. } => "Open",
-            Self::Send { .. } => "Send",
-            Self::Receive { .. } => "Receive",
+            Self::Exchange { .. } => "Exchange",
         })
     }
 }
@@ -138,7 +132,7 @@ pub enum Reply {
     Step(Bytes),
     /// To [`Call::Open`].
     Opened(Stream),
-    /// To [`Call::Receive`]: what the protocol says.
+    /// To [`Call::Exchange`]: what the protocol says.
     Frame(Bytes),
     /// To [`Call::Begin`], [`Call::Finish`] and [`Call::Send`].
     Done,
@@ -216,20 +210,19 @@ impl Protocol for Inference {
 
     fn sent_bytes(call: &Call) -> u64 {
         match call {
-            Call::Step { payload: bytes, .. } | Call::Send { frame: bytes, .. } => {
-                bytes.len() as u64
-            }
+            Call::Step { payload, .. } => payload.len() as u64,
+            Call::Exchange { frames, .. } => frames.iter().map(|frame| frame.len() as u64).sum(),
             _ => 0,
         }
     }
 
     // A prediction takes as long as it takes: the server may be silent for as long as a call may take.
     fn own_time(call: &Call, call_max: Duration) -> Option<OwnTime> {
-        let is_frame = matches!(call, Call::Send { .. } | Call::Receive { .. });
+        let is_frame = matches!(call, Call::Exchange { .. });
         is_frame.then_some(OwnTime { whole: call_max, next: call_max })
     }
 
     fn is_repeatable(call: &Call) -> bool {
-        !matches!(call, Call::Send { .. } | Call::Receive { .. })
+        !matches!(call, Call::Exchange { .. })
     }
 }

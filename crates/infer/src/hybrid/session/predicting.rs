@@ -144,8 +144,6 @@ enum State {
 struct Running {
     stream: Stream,
     machine: OnlineClient,
-    /// Whether a frame is waited for, and not sent.
-    is_receiving: bool,
     answer: Answer,
     _chosen: Chosen,
 }
@@ -168,50 +166,34 @@ impl PredictScript {
         let machine = OnlineClient::new(outline, garbler, records, &self.input)?;
         let lost = self.reached.lost.load(Ordering::Relaxed);
         let answer = Answer { online: began, lost, ..Answer::default() };
-        Ok(Running { stream, machine, is_receiving: false, answer, _chosen: chosen })
+        Ok(Running { stream, machine, answer, _chosen: chosen })
     }
 }
 
 impl Running {
-    /// Takes a reply to what was asked last.
-    fn took(&mut self, reply: Option<Reply>) -> Result<(), Failure> {
-        match (self.is_receiving, reply) {
-            (false, Some(Reply::Done)) => Ok(()),
-            (true, Some(Reply::Frame(frame))) => {
-                self.answer.received_bytes += frame.len() as u64;
-                self.answer.frames += 1;
-                self.machine.push(&frame).map_err(|error| match error {
-                    // This client's own half is damaged, not what came.
-                    Error::Record(_) => Failure::from(error),
-                    error => Failure::Frame(Box::new(error)),
-                })
-            }
-            _ => Err(Failure::OtherCall),
-        }
+    /// Takes the server's next frame.
+    fn took(&mut self, frame: &[u8]) -> Result<(), Failure> {
+        self.answer.received_bytes += frame.len() as u64;
+        self.answer.frames += 1;
+        self.machine.push(frame).map_err(|error| match error {
+            // This client's own half is damaged, not what came.
+            Error::Record(_) => Failure::from(error),
+            error => Failure::Frame(Box::new(error)),
+        })
     }
 
-    /// What is asked next: frames that are ready are sent one by one, then the other side's next one is waited for. A
-    /// server reads while it cannot send, so that neither waits for the other.
+    /// What is asked next: frames that are ready are sent, and the server's next one is waited for.
     fn next(&mut self) -> Round<Call, Predicted> {
+        if let Some(output) = self.machine.output() {
+            self.answer.raw = output.to_vec();
+            return Round::Done(Predicted::Answer(std::mem::take(&mut self.answer)));
+        }
+        let frames = std::iter::from_fn(|| self.machine.pull());
+        let frames: Vec<Bytes> = frames.map(Bytes::from).collect();
+        self.answer.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+        self.answer.frames += frames.len();
         let stream = self.stream.clone();
-        let call = match self.machine.pull() {
-            Some(frame) => {
-                let frame = Bytes::from(frame);
-                self.is_receiving = false;
-                self.answer.sent_bytes += frame.len() as u64;
-                self.answer.frames += 1;
-                Call::Send { stream, frame }
-            }
-            None => {
-                if let Some(output) = self.machine.output() {
-                    self.answer.raw = output.to_vec();
-                    return Round::Done(Predicted::Answer(std::mem::take(&mut self.answer)));
-                }
-                self.is_receiving = true;
-                Call::Receive { stream }
-            }
-        };
-        Round::Ask(vec![(Place::Single, call)])
+        Round::Ask(vec![(Place::Single, Call::Exchange { stream, frames })])
     }
 }
 
@@ -238,7 +220,8 @@ impl Script for PredictScript {
                 _ => return Err(Failure::OtherCall),
             },
             State::Running(mut running) => {
-                running.took(reply)?;
+                let Some(Reply::Frame(frame)) = reply else { return Err(Failure::OtherCall) };
+                running.took(&frame)?;
                 running
             }
             State::Over => return Err(Failure::OtherCall),
@@ -263,12 +246,8 @@ impl Script for PredictScript {
         Ok(Verdict::GoOn)
     }
 
-    // Reads a folder, or evaluates circuits; but what was made is only sent.
+    // Reads a folder, or evaluates circuits.
     fn computes(&self) -> bool {
-        match &self.state {
-            State::Choosing | State::Opening(_) => true,
-            State::Running(running) => running.is_receiving,
-            State::Over => false,
-        }
+        !matches!(self.state, State::Over)
     }
 }

@@ -183,7 +183,7 @@ fn without_faults_each_call_is_made_once_however_many_work() {
             }
             let server = server.borrow();
             assert_eq!(server.count("Open"), 2);
-            assert_eq!(frames, server.count("Send") + server.count("Receive"));
+            assert_eq!(frames, server.frames);
             assert_eq!([0, 1].map(|way| server.bytes[way] - before[way]), bytes);
         }
     }
@@ -357,10 +357,10 @@ fn a_server_killed_at_any_call_is_gone_on_with() {
             _ => 0,
         };
         assert_eq!(*begun_again, expected, "{killed} {does_it} {keeps}");
-        let is_online = matches!(&killed[..], "Open" | "Send" | "Receive");
+        let is_online = matches!(&killed[..], "Open" | "Exchange");
         assert_eq!(*is_error, is_online, "{killed} {does_it} {keeps}");
     }
-    let kinds = ["Begin", "Step", "Finish", "Open", "Send", "Receive"];
+    let kinds = ["Begin", "Step", "Finish", "Open", "Exchange"];
     for kind in kinds {
         assert!(ends.iter().any(|(killed, ..)| killed == kind), "{kind}");
     }
@@ -549,7 +549,7 @@ fn what_passes_is_asked_again_and_what_does_not_is_an_end() {
     let busy = CallFault::Busy { retry_after: SECOND / 10 };
     let faults = [Some(busy), Some(CallFault::Draining), Some(CallFault::Unreachable), None];
     for fault in faults.into_iter().chain([Some(CallFault::Other)]) {
-        for kind in ["Begin", "Step", "Finish", "Open", "Send", "Receive"] {
+        for kind in ["Begin", "Step", "Finish", "Open", "Exchange"] {
             let server = RefCell::new(Server::new(true));
             // For longer than a call that is made again at once.
             let times = Cell::new(3);
@@ -617,7 +617,7 @@ fn calls_say_no_more_than_their_names() {
     let seen = RefCell::new(0);
     let mut serve = |_, call: Call| {
         let text = format!("{call:?}");
-        assert!(text.len() <= "Receive".len(), "{text}");
+        assert!(text.len() <= "Exchange".len(), "{text}");
         *seen.borrow_mut() += payload(&call).len();
         Some(vec![server.borrow_mut().reply(call)])
     };

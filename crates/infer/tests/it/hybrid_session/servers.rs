@@ -128,6 +128,8 @@ pub struct Server {
     opened: BTreeSet<PrecomputeId>,
     /// Calls that came, by name.
     pub came: BTreeMap<String, usize>,
+    /// Frames that came and went.
+    pub frames: usize,
     /// Bytes of steps and frames that came, and that went.
     pub bytes: [u64; 2],
 }
@@ -136,7 +138,7 @@ impl Server {
     pub fn new(keeps: bool) -> Self {
         let (making, ready, streams) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let (opened, came) = (BTreeSet::new(), BTreeMap::new());
-        Self { holds: 0, keeps, making, ready, streams, opened, came, bytes: [0; 2] }
+        Self { holds: 0, keeps, making, ready, streams, opened, came, frames: 0, bytes: [0; 2] }
     }
 
     /// It was killed, and comes back.
@@ -201,13 +203,14 @@ impl Server {
                 self.streams.push(Some(machine));
                 Ok(Reply::Opened(Stream::new(self.streams.len() - 1)))
             }
-            Call::Send { stream, frame } => {
-                self.bytes[0] += frame.len() as u64;
-                self.stream(&stream)?.push(&frame).unwrap();
-                Ok(Reply::Done)
-            }
-            Call::Receive { stream } => {
+            Call::Exchange { stream, frames } => {
+                for frame in &frames {
+                    self.frames += 1;
+                    self.bytes[0] += frame.len() as u64;
+                    self.stream(&stream)?.push(frame).unwrap();
+                }
                 let frame = self.stream(&stream)?.pull().unwrap().expect("it was sent all");
+                self.frames += 1;
                 self.bytes[1] += frame.len() as u64;
                 Ok(Reply::Frame(frame.into()))
             }
@@ -330,7 +333,7 @@ impl Records for Writing {
 pub fn payload(call: &Call) -> Bytes {
     match call {
         Call::Step { payload, .. } => payload.clone(),
-        Call::Send { frame, .. } => frame.clone(),
+        Call::Exchange { frames, .. } => frames.concat().into(),
         _ => Bytes::new(),
     }
 }

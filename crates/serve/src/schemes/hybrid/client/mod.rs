@@ -124,7 +124,7 @@ impl HybridClient {
     /// [`Error::Url`], [`Error::PlainText`], [`Error::NoCa`], [`Error::Pem`], [`Error::Tls`],
     /// [`Error::Setting`] for what is wrong with `spec`; [`Error::Unavailable`] or [`Error::Timeout`] for a
     /// server out of reach; [`Error::Unserved`] if the server speaks another scheme; [`Error::Reply`] if it
-    /// announces what cannot be, [`HybridError::GarblerRefused`] for one that does not let the chosen side garble,
+    /// announces what cannot be; [`HybridError::GarblerRefused`] where the server forbids the chosen side to garble;
     /// [`HybridError::PrecomputeBytes`] for a network whose precompute is larger than `spec` allows,
     /// [`Error::VersionMismatch`] for another version than it names; [`HybridError::Precomputes`] for a folder that
     /// cannot be used.

@@ -1,7 +1,5 @@
 //! The calls of `HybridInference` that clients make.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use hushtable_client::{CallFault, Place};
 use hushtable_infer::hybrid::session::{Call, Failure, Inference, PrecomputeId, Reply, Stream};
@@ -59,15 +57,9 @@ impl Wire for HybridWire {
                 let open = Some(PredictOpen { plan: of_version(plan), id: of_id(id) });
                 Ok(Reply::Opened(Stream::new(Frames::open(&peer, open).await?)))
             }),
-            Call::Send { stream, frame } => match stream.wire::<Frames>() {
-                Some(frames) => {
-                    outgoing(async move { frames.send(&peer, frame).await.map(|()| Reply::Done) })
-                }
-                None => unforeseen(&peer),
-            },
-            Call::Receive { stream } => match stream.wire::<Frames>() {
-                Some(frames) => {
-                    outgoing(async move { frames.receive(&peer).await.map(Reply::Frame) })
+            Call::Exchange { stream, frames } => match stream.wire::<Frames>() {
+                Some(wire) => {
+                    outgoing(async move { wire.exchange(&peer, frames).await.map(Reply::Frame) })
                 }
                 None => unforeseen(&peer),
             },
@@ -128,18 +120,22 @@ impl Frames {
         Ok(Self { outgoing, incoming: Mutex::new(reply.into_inner()) })
     }
 
-    /// Sends a frame as soon as there is room for it.
-    async fn send(&self, peer: &Peer, payload: Bytes) -> Result<(), Error> {
-        match self.outgoing.send(PredictFrame { open: None, payload }).await {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.ended(peer).await),
-        }
-    }
-
-    async fn receive(&self, peer: &Peer) -> Result<Bytes, Error> {
-        let message = self.incoming.lock().await.message().await;
+    /// Sends frames as there is room for them, and waits for the next one meanwhile: a side that only sent until it
+    /// could send no more would wait for one that does the same.
+    async fn exchange(&self, peer: &Peer, frames: Vec<Bytes>) -> Result<Bytes, Error> {
+        let send = async {
+            for payload in frames {
+                // A server that takes no more says why, or that it has ended.
+                if self.outgoing.send(PredictFrame { open: None, payload }).await.is_err() {
+                    break;
+                }
+            }
+        };
+        let receive = async { self.incoming.lock().await.message().await };
+        let ((), message) = tokio::join!(send, receive);
         let Some(message) = message.map_err(|status| peer.error(&status))? else {
-            return Err(self.ended(peer).await);
+            let reason = "it ended the prediction early".to_owned();
+            return Err(Error::Unavailable { url: peer.url().to_owned(), reason });
         };
         if message.open.is_some() {
             let (what, why) = ("a second opening".to_owned(), "nothing: it was opened");
@@ -147,18 +143,6 @@ impl Frames {
             return Err(peer.reply_error(ReplyDefect::Other { reason }));
         }
         Ok(message.payload)
-    }
-
-    /// A server that ends a prediction says why.
-    async fn ended(&self, peer: &Peer) -> Error {
-        let last = async { self.incoming.lock().await.message().await };
-        match tokio::time::timeout(LAST_WORDS, last).await {
-            Ok(Err(status)) => peer.error(&status),
-            _ => Error::Unavailable {
-                url: peer.url().to_owned(),
-                reason: "it ended the prediction early".to_owned(),
-            },
-        }
     }
 }
 
@@ -173,5 +157,3 @@ fn of_version(version: Version) -> Bytes {
 fn of_id(id: PrecomputeId) -> Bytes {
     Bytes::copy_from_slice(&id)
 }
-
-const LAST_WORDS: Duration = Duration::from_millis(500);

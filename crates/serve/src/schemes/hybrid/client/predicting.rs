@@ -61,7 +61,7 @@ impl HybridClient {
             let (halves, is_fresh) = (Arc::clone(&self.halves), stats.offline.is_some());
             let (halves, input) = (halves as Arc<dyn Halves>, Arc::clone(&input));
             let predicting = self.predictor.predict(halves, input, is_fresh, random_u64()?);
-            match self.driver.run(predicting).await? {
+            match self.driver.run_apart(predicting).await? {
                 // Another prediction of this client may be faster to use what is made here.
                 Predicted::Dry { lost } => {
                     stats.lost += lost;
