@@ -81,7 +81,4 @@ impl std::fmt::Display for DealtBy {
 }
 
 #[cfg(test)]
-#[path = "../../tests/it/shares_models.rs"]
-mod models;
-#[cfg(test)]
 mod tests;

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::dlrm::reference::forward;
     use crate::dlrm::spec::Interaction;
-    use crate::shares::models::described;
+    use crate::shares::bench::described;
     use crate::shares::price::{Model, features};
     use crate::shares::reference;
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
+use super::bench::described;
 use super::client::{Dealt, deal, deal_from, open};
 use super::dense::whole;
 use super::linear::Sums;
-use super::models::described;
 use super::price::{Model, features};
 use super::stream::random_seed;
 use super::{

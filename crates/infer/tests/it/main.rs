@@ -15,5 +15,4 @@ mod linear_vectors;
 mod models;
 mod refusals;
 mod shares_lookups;
-mod shares_models;
 mod shares_session;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hushtable_infer::dlrm::reference::forward;
 use hushtable_infer::dlrm::spec::{ABSENT, Interaction};
 use hushtable_infer::dlrm::{Dlrm, DlrmSpec, Weights};
+use hushtable_infer::shares::bench::described;
 use hushtable_infer::shares::price::{Model, features};
 use hushtable_infer::shares::{Session, client};
 use hushtable_pir::dpf::{Domain, Group, Key, KeyPair};
@@ -12,11 +13,9 @@ use hushtable_pir::{Backend, CpuEngine, EngineSpec, Platform, Prg, PrgKind, Tabl
 use hushtable_table::model::{self as bundle, Feature, Pooling};
 use hushtable_table::{DType, Table};
 
-use crate::shares_models::{criteo, described};
-
 #[test]
 fn a_logit_comes_out_of_lookup_keys_and_dealt_shares_alone() {
-    let model = Model::synthetic(criteo(700), 12, 8, 5).unwrap();
+    let model = Model::criteo(700, 12, 5).unwrap();
     for user in 0..5 {
         let (dense, indices) = features(&model.dlrm, user);
         predict(&model, &dense, &indices);

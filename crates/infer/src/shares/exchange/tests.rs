@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use super::*;
 use crate::dlrm::reference::forward;
 use crate::shares::Dealers;
+use crate::shares::bench::described;
 use crate::shares::client::{deal, open, share};
-use crate::shares::models::described;
 use crate::shares::price::{Model, features};
 use crate::shares::random::Random;
 

@@ -9,10 +9,10 @@ use rand_chacha::ChaCha12Rng;
 
 use super::*;
 use crate::dlrm::spec::{DlrmSpec, Interaction};
+use crate::shares::bench::described;
 use crate::shares::client::{open, share};
 use crate::shares::dense::whole;
 use crate::shares::gate::Gates;
-use crate::shares::models::{criteo, described};
 use crate::shares::price::{Model, features};
 use crate::shares::words::mask;
 use crate::shares::{Dealers, Error, Server, Session, reference};
@@ -96,7 +96,7 @@ fn a_logit_is_the_references_bit_for_bit() {
 
 #[test]
 fn a_criteo_shaped_logit_is_the_references() {
-    let model = Model::synthetic(criteo(40), 12, 8, 3).unwrap();
+    let model = Model::criteo(40, 12, 3).unwrap();
     let mut dealers = Dealers::meet(model.network.outline()).unwrap();
     let [left, right] = dealers.deal(2).unwrap();
     for (seed, (left, right)) in left.iter().zip(&right).enumerate() {

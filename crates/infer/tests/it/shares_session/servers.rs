@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_client::simulation::Answered;
 use hushtable_client::{CallError, CallFault, Place};
+use hushtable_infer::shares::bench::described;
 use hushtable_infer::shares::client::{Dealt, Shared};
 use hushtable_infer::shares::joint::Precompute;
 use hushtable_infer::shares::price::Model;
@@ -16,8 +17,6 @@ use hushtable_infer::shares::{Dealers, DealtBy, Half, Session};
 use hushtable_pir::dpf::{Key, Side};
 use hushtable_pir::{Backend, CpuEngine, EngineSpec, TableShape};
 use hushtable_table::Version;
-
-use crate::shares_models::described;
 
 /// A model that both servers of a pair hold.
 pub struct Held {
