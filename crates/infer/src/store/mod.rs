@@ -143,6 +143,11 @@ impl Store {
         deleted.map(|()| true)
     }
 
+    /// Bytes that a precompute of records of these sizes takes.
+    pub fn bytes_of(record_bytes: &[u64]) -> u64 {
+        sealed::bytes_of(record_bytes)
+    }
+
     /// How many more precomputes of records of these sizes there is room for.
     pub fn room(&self, record_bytes: &[u64]) -> u64 {
         let Counts { bytes, bytes_max, .. } = self.counts();

@@ -40,9 +40,11 @@ mod named;
 pub(crate) mod network;
 pub(crate) mod peers;
 pub(crate) mod push;
+pub(crate) mod quota;
 pub(crate) mod reload;
 pub(crate) mod scheme;
 pub(crate) mod tls;
+pub(crate) mod turns;
 
 pub use crate::labels::TableLabel;
 pub use admission::Admission;

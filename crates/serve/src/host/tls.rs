@@ -24,6 +24,12 @@ impl PeerCertificate {
         let leaf = connection.peer_certificates()?.first()?;
         Some(Self(blake3::hash(leaf).into()))
     }
+
+    /// A number that no other certificate has; never zero.
+    pub(crate) fn number(&self) -> u64 {
+        let (bytes, _) = self.0.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        u64::from_le_bytes(*bytes).max(1)
+    }
 }
 
 /// The DNS names of the certificate that a client proved to have when it connected.

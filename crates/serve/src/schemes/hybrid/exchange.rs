@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::Sender;
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
 use super::machines::{Error as MachineError, OnlineServer};
 use crate::wire::PredictFrame;
@@ -23,7 +23,7 @@ pub(super) enum Broken {
     /// The other side's frame is none of the protocol's, or the precompute is damaged.
     Machine(Box<MachineError>),
     /// The stream failed.
-    Status(tonic::Status),
+    Status(Status),
     /// The other side ended the stream.
     Ended,
     /// The other side was silent for so long.
@@ -31,18 +31,19 @@ pub(super) enum Broken {
 }
 
 /// Runs a machine to its end. `taken` is told the bytes of each message that came and was used. What the
-/// machine computes, it computes on this thread.
+/// machine computes, it computes on this thread, once it has a `turn`.
 pub(super) async fn exchange<T>(
     machine: &mut OnlineServer,
     incoming: &mut Streaming<PredictFrame>,
-    outgoing: &Sender<T>,
-    wrap: impl Fn(PredictFrame) -> T,
+    outgoing: &Sender<Result<PredictFrame, Status>>,
+    turn: impl AsyncFn() -> T,
     pause_max: Duration,
     taken: impl Fn(&PredictFrame),
 ) -> Result<Exchanged, Broken> {
     let (mut found, mut ready) = (Exchanged::default(), None);
     loop {
         if ready.is_none() {
+            let _turn = turn().await;
             ready = machine.pull().map_err(broken)?;
         }
         if ready.is_none() && machine.is_done() {
@@ -57,7 +58,7 @@ pub(super) async fn exchange<T>(
                 let payload = Bytes::from(ready.take().unwrap_or_default());
                 found.sent_bytes += payload.len() as u64;
                 found.frames += 1;
-                permit.send(wrap(PredictFrame { open: None, payload }));
+                permit.send(Ok(PredictFrame { open: None, payload }));
             }
             message = incoming.message() => {
                 let message = message.map_err(Broken::Status)?.ok_or(Broken::Ended)?;
@@ -68,6 +69,7 @@ pub(super) async fn exchange<T>(
                     let error = MachineError::Order { what, why };
                     return Err(Broken::Machine(Box::new(error)));
                 }
+                let _turn = turn().await;
                 machine.push(&message.payload).map_err(broken)?;
                 taken(&message);
             }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::PrecomputeId;
-use super::machines::{Head, Memory, RecordError, Records, Store, StoreError, StoreSpec, Writing};
+use super::machines::{
+    Head, Listed, Memory, RecordError, Records, Store, StoreError, StoreSpec, Writing,
+};
 use super::spec::PrecomputeStoreSpec;
 
 /// How many precomputes are kept, and their bytes.
@@ -55,7 +57,7 @@ pub(super) struct Held {
     head: Head,
     made: SystemTime,
     records: Arc<Memory>,
-    _room: Arc<Room>,
+    room: Arc<Room>,
 }
 
 /// Bytes that are counted for as long as they are held.
@@ -81,6 +83,7 @@ pub(super) enum Opened {
 pub(super) struct Kept {
     pub head: Head,
     pub made: SystemTime,
+    pub bytes: u64,
 }
 
 /// A half that was taken, to be used once.
@@ -102,6 +105,14 @@ impl Keep {
         Ok(Self::Folder(store))
     }
 
+    /// Bytes that a half takes whose records have these sizes.
+    pub fn bytes_of(&self, record_bytes: &[u64]) -> u64 {
+        match self {
+            Self::Folder(_) => Store::bytes_of(record_bytes),
+            Self::Memory(_) => record_bytes.iter().sum(),
+        }
+    }
+
     /// Makes room for a half whose records have these sizes.
     pub fn begin(&self, head: Head, record_bytes: &[u64]) -> Result<Arc<Opened>, KeepError> {
         let opened = match self {
@@ -109,7 +120,7 @@ impl Keep {
             Self::Memory(shelf) => {
                 let room = Arc::new(shelf.room(record_bytes.iter().sum())?);
                 let (records, made) = (Arc::new(Memory::default()), SystemTime::now());
-                let own = Held { head, made, records, _room: room };
+                let own = Held { head, made, records, room: room };
                 Opened::Memory { own, held: Arc::clone(&shelf.held) }
             }
         };
@@ -136,12 +147,16 @@ impl Keep {
         match self {
             Self::Folder(store) => {
                 let listed = store.list().into_iter();
-                listed.map(|listed| Kept { head: listed.head, made: listed.made }).collect()
+                let kept = |it: Listed| Kept { head: it.head, made: it.made, bytes: it.bytes };
+                listed.map(kept).collect()
             }
             Self::Memory(shelf) => {
                 let held = lock(&shelf.held);
-                let kept = held.values().map(|held| Kept { head: held.head, made: held.made });
-                let mut kept: Vec<_> = kept.collect();
+                let kept = |held: &Held| {
+                    let bytes = held.room.bytes;
+                    Kept { head: held.head, made: held.made, bytes }
+                };
+                let mut kept: Vec<_> = held.values().map(kept).collect();
                 kept.sort_by_key(|kept| kept.made);
                 kept
             }

@@ -18,6 +18,7 @@ pub(super) struct HybridMetrics {
     kept_bytes: Gauge<u64, AtomicU64>,
     pub finished: Counter,
     pub used: Counter,
+    pub displaced: Counter,
     pub predicted: Counter,
     pub step_seconds: Histogram,
     pub prediction_seconds: Histogram,
@@ -31,6 +32,7 @@ impl HybridMetrics {
             kept_bytes: Gauge::default(),
             finished: Counter::default(),
             used: Counter::default(),
+            displaced: Counter::default(),
             predicted: Counter::default(),
             step_seconds: seconds(),
             prediction_seconds: seconds(),
@@ -48,6 +50,11 @@ impl HybridMetrics {
         );
         r.register("precomputes_finished", "Precomputes that were made", self.finished.clone());
         r.register("precomputes_used", "Precomputes that were used", self.used.clone());
+        r.register(
+            "displaced",
+            "Precomputes and predictions that lost their room to a client that had less",
+            self.displaced.clone(),
+        );
         r.register("predictions", "Predictions that came to their end", self.predicted.clone());
         r.register_with_unit(
             "step",

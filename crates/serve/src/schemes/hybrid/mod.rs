@@ -9,6 +9,7 @@ mod keep;
 mod machines;
 mod metrics;
 mod model;
+mod places;
 mod precomputes;
 mod refusal;
 mod server;

@@ -4,21 +4,32 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
+
 use super::PrecomputeId;
 use super::keep::{Half, Keep, KeepError, Kept, Opened, PrecomputeCount, lock};
 use super::machines::{Head, HybridModel, OfflineServer, Party, Records};
 use super::refusal::{HybridRefusal, StepDefect, of_keep, of_step};
+use crate::host::quota::{Full, Holder, Quota};
 use crate::{Limit, Refusal};
 
-/// Bounded by number, by bytes and by how long each may rest.
+/// Bounded by number, by bytes and by how long each may rest. Of places and of bytes each client has its part.
 pub(super) struct Precomputes {
     model: Arc<HybridModel>,
     plan: [u8; 32],
     keep: Keep,
-    sessions_max: usize,
+    bytes_max: u64,
     idle_max: Duration,
     age_max: Duration,
-    sessions: Mutex<HashMap<PrecomputeId, Arc<Session>>>,
+    state: Mutex<State>,
+    displaced: Counter,
+}
+
+struct State {
+    sessions: HashMap<PrecomputeId, Arc<Session>>,
+    places: Quota<PrecomputeId>,
+    /// Of those that are being made and of those that are kept.
+    bytes: Quota<PrecomputeId>,
 }
 
 /// A precompute that is being made.
@@ -26,9 +37,45 @@ struct Session {
     garbler: Party,
     machine: OfflineServer,
     half: Arc<Opened>,
-    touched: Mutex<Instant>,
     /// Held while it ends, so that it ends once.
     ended: Mutex<bool>,
+}
+
+impl State {
+    fn forget(&mut self, id: &PrecomputeId) {
+        self.sessions.remove(id);
+        self.places.leave(id);
+        self.bytes.leave(id);
+    }
+
+    /// Makes room for one more: which went for it, of those that are kept.
+    fn enter(
+        &mut self,
+        id: PrecomputeId,
+        holder: Holder,
+        bytes: u64,
+        (now, displaced): (Instant, &Counter),
+    ) -> Result<Vec<PrecomputeId>, Full> {
+        for gone in self.places.enter(id, holder, 1, now)? {
+            displaced.inc();
+            self.forget(&gone);
+        }
+        match self.bytes.enter(id, holder, bytes, now) {
+            Ok(gone) => {
+                displaced.inc_by(gone.len() as u64);
+                let kept = gone.into_iter().filter(|gone| {
+                    let is_made = !self.sessions.contains_key(gone);
+                    self.forget(gone);
+                    is_made
+                });
+                Ok(kept.collect())
+            }
+            Err(full) => {
+                self.places.leave(&id);
+                Err(full)
+            }
+        }
+    }
 }
 
 impl Precomputes {
@@ -36,25 +83,32 @@ impl Precomputes {
         model: Arc<HybridModel>,
         plan: [u8; 32],
         keep: Keep,
-        sessions_max: usize,
+        [sessions_max, bytes_max]: [u64; 2],
         [idle_max, age_max]: [Duration; 2],
+        displaced: Counter,
     ) -> Self {
-        Self { model, plan, keep, sessions_max, idle_max, age_max, sessions: Mutex::default() }
+        let (sessions, places) = (HashMap::new(), Quota::new(sessions_max));
+        let mut bytes = Quota::new(bytes_max);
+        let now = Instant::now();
+        for kept in keep.list() {
+            // Whose it was is not known any more. A folder with more than there may be now keeps what it has.
+            let id = kept.head.id;
+            if bytes.enter(id, Holder::default(), kept.bytes, now).is_ok() {
+                bytes.touch(&id, now);
+            }
+        }
+        let state = Mutex::new(State { sessions, places, bytes });
+        Self { model, plan, keep, bytes_max, idle_max, age_max, state, displaced }
     }
 
     /// Opens one; whether it was open.
-    pub fn begin(&self, id: PrecomputeId, garbler: Party) -> Result<bool, Refusal> {
+    pub fn begin(&self, id: PrecomputeId, garbler: Party, holder: Holder) -> Result<bool, Refusal> {
         self.sweep();
-        if let Some(session) = lock(&self.sessions).get(&id) {
-            *lock(&session.touched) = Instant::now();
+        if let Some(session) = lock(&self.state).sessions.get(&id) {
             return match session.garbler == garbler {
                 true => Ok(true),
                 false => Err(order("the precompute is open, with another garbler")),
             };
-        }
-        let busy = || Refusal::Busy { limit: Limit::Precomputes, retry_after: BUSY_RETRY };
-        if lock(&self.sessions).len() >= self.sessions_max {
-            return Err(busy());
         }
         if self.keep.has(&id) {
             return Err(order("the precompute was made before"));
@@ -66,33 +120,68 @@ impl Precomputes {
             role: Party::Server.into(),
         };
         let sizes = self.model.outline().record_bytes(garbler, Party::Server);
-        let half = self.keep.begin(head, &sizes).map_err(of_keep)?;
+        let (bytes, bytes_max) = (self.keep.bytes_of(&sizes), self.bytes_max);
+        if bytes > bytes_max {
+            return Err(of_keep(KeepError::Budget { bytes, bytes_max }));
+        }
+        let now = (Instant::now(), &self.displaced);
+        let entered = lock(&self.state).enter(id, holder, bytes, now);
+        let busy = || Refusal::Busy { limit: Limit::Precomputes, retry_after: BUSY_RETRY };
+        let opened = entered.map_err(|Full| busy()).and_then(|gone| {
+            gone.iter().try_for_each(|gone| self.keep.discard(gone)).map_err(of_keep)?;
+            self.open_session(head, &sizes, garbler)
+        });
+        let mut state = lock(&self.state);
+        match opened {
+            // Others may have begun since it was looked, this one as well.
+            Ok(_) if state.sessions.contains_key(&id) => Ok(true),
+            // Its place may be gone already.
+            Ok(session) if state.places.holds(&id) => {
+                state.sessions.insert(id, session);
+                Ok(false)
+            }
+            Ok(_) => Err(busy()),
+            Err(refusal) => {
+                if !state.sessions.contains_key(&id) {
+                    state.forget(&id);
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    fn open_session(
+        &self,
+        head: Head,
+        sizes: &[u64],
+        garbler: Party,
+    ) -> Result<Arc<Session>, Refusal> {
+        let half = self.keep.begin(head, sizes).map_err(of_keep)?;
         let records: Arc<dyn Records> = Arc::clone(&half) as _;
         let machine = OfflineServer::new(Arc::clone(&self.model), garbler, records)
             .map_err(|error| of_step(&error))?;
-        let (touched, ended) = (Mutex::new(Instant::now()), Mutex::default());
-        let session = Arc::new(Session { garbler, machine, half, touched, ended });
-        let mut sessions = lock(&self.sessions);
-        // Others may have begun since it was looked, this one as well.
-        if sessions.contains_key(&id) {
-            return Ok(true);
-        }
-        if sessions.len() >= self.sessions_max {
-            return Err(busy());
-        }
-        sessions.insert(id, session);
-        Ok(false)
+        Ok(Arc::new(Session { garbler, machine, half, ended: Mutex::default() }))
+    }
+
+    /// A step of one has come, and waits to be computed.
+    pub fn arrived(&self, id: &PrecomputeId) {
+        lock(&self.state).places.resume(id, Instant::now());
     }
 
     /// Answers a step. Computes.
     pub fn answer(&self, id: &PrecomputeId, step: u32, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
         let session = self.session(id)?;
-        *lock(&session.touched) = Instant::now();
         let reply = session.machine.answer(step, bytes).map_err(|error| of_step(&error));
-        *lock(&session.touched) = Instant::now();
-        if matches!(reply, Err(Refusal::Backend)) {
+        let mut state = lock(&self.state);
+        match &reply {
+            Ok(_) => {
+                let now = Instant::now();
+                state.places.touch(id, now);
+                state.bytes.touch(id, now);
+            }
             // What cannot be kept now will not be whole later.
-            lock(&self.sessions).remove(id);
+            Err(Refusal::Backend) => state.forget(id),
+            Err(_) => {}
         }
         reply
     }
@@ -114,13 +203,22 @@ impl Precomputes {
             session.half.commit().map_err(of_keep)?;
             *ended = true;
         }
-        lock(&self.sessions).remove(id);
+        let mut state = lock(&self.state);
+        state.sessions.remove(id);
+        state.places.leave(id);
+        // Others may have needed its room just now.
+        if !state.bytes.holds(id) {
+            drop(state);
+            self.keep.discard(id).map_err(of_keep)?;
+            return Err(HybridRefusal::UnknownPrecompute.into());
+        }
         Ok(())
     }
 
     /// Takes one out, to be used for one prediction.
     pub fn take(&self, id: &PrecomputeId) -> Result<Half, Refusal> {
         let half = self.keep.take(id).map_err(of_keep)?;
+        lock(&self.state).bytes.leave(id);
         let half = half.ok_or(Refusal::from(HybridRefusal::UnknownPrecompute))?;
         if half.head.plan != self.plan || half.head.role != Party::Server.into() {
             return Err(HybridRefusal::UnknownPrecompute.into());
@@ -128,10 +226,18 @@ impl Precomputes {
         Ok(half)
     }
 
+    /// Whether one can be taken.
+    pub fn has(&self, id: &PrecomputeId) -> bool {
+        self.keep.has(id)
+    }
+
     /// Drops those that nobody goes on with.
     pub fn sweep(&self) {
-        let idle_max = self.idle_max;
-        lock(&self.sessions).retain(|_, session| lock(&session.touched).elapsed() <= idle_max);
+        let mut state = lock(&self.state);
+        let unused_max = self.idle_max.min(UNUSED_MAX);
+        for late in state.places.expire(Instant::now(), unused_max, self.idle_max) {
+            state.forget(&late);
+        }
     }
 
     /// Drops those of other plans, which no client will ask for.
@@ -147,13 +253,16 @@ impl Precomputes {
 
     fn drop_where(&self, is_dropped: impl Fn(&Kept) -> bool) -> Result<usize, KeepError> {
         let dropped: Vec<_> = self.keep.list().into_iter().filter(is_dropped).collect();
-        dropped.iter().try_for_each(|kept| self.keep.discard(&kept.head.id))?;
+        for kept in &dropped {
+            self.keep.discard(&kept.head.id)?;
+            lock(&self.state).bytes.leave(&kept.head.id);
+        }
         Ok(dropped.len())
     }
 
     /// Precomputes that are being made.
     pub fn open(&self) -> usize {
-        lock(&self.sessions).len()
+        lock(&self.state).places.len()
     }
 
     pub fn count(&self) -> PrecomputeCount {
@@ -161,7 +270,7 @@ impl Precomputes {
     }
 
     fn session(&self, id: &PrecomputeId) -> Result<Arc<Session>, Refusal> {
-        let found = lock(&self.sessions).get(id).map(Arc::clone);
+        let found = lock(&self.state).sessions.get(id).map(Arc::clone);
         found.ok_or(HybridRefusal::UnknownPrecompute.into())
     }
 }
@@ -171,3 +280,5 @@ fn order(message: &str) -> Refusal {
 }
 
 const BUSY_RETRY: Duration = Duration::from_millis(500);
+/// How long a precompute keeps its place before its first step has come: what that takes on a slow line.
+const UNUSED_MAX: Duration = Duration::from_secs(15);

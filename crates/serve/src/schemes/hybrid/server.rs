@@ -99,8 +99,15 @@ fn offer(
     let plan = *info.plan.as_bytes();
     let age_max = Duration::from_secs(3600 * spec.precompute_hours_max);
     let limits = [idle_max, age_max];
-    let precomputes =
-        Precomputes::new(Arc::clone(&model), plan, keep, spec.precomputes_max, limits);
+    let amounts = [spec.precomputes_max as u64, spec.store_bytes_max];
+    let precomputes = Precomputes::new(
+        Arc::clone(&model),
+        plan,
+        keep,
+        amounts,
+        limits,
+        metrics.displaced.clone(),
+    );
     let dropped = precomputes.drop_others().map_err(HybridError::of_keep)?;
     metrics.describe(&precomputes);
     let steps = match spec.threads {

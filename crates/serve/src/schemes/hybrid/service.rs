@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hushtable_table::Version;
 use prost::Message as _;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -15,6 +15,7 @@ use super::exchange::{Broken, exchange};
 use super::keep::Half;
 use super::machines::{Error as MachineError, HybridModel, OnlineServer, RecordError};
 use super::metrics::HybridMetrics;
+use super::places::{Place, Predictions};
 use super::precomputes::Precomputes;
 use super::refusal::{Garbler, of_step};
 use super::spec::HELD_BYTES;
@@ -22,6 +23,8 @@ use super::{FRAMES_AHEAD, HybridInfo, HybridRefusal, PrecomputeId, StepDefect};
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::Service;
+use crate::host::quota::{Full, Holder};
+use crate::host::turns::FairTurns;
 use crate::peer::values::version_from_wire;
 use crate::wire::hybrid_inference_server::HybridInference;
 use crate::wire::{
@@ -38,8 +41,10 @@ pub(super) struct HybridService {
     metrics: HybridMetrics,
     admission: Admission,
     /// Steps that are computed.
-    turns: Semaphore,
-    predictions: Arc<Semaphore>,
+    steps: FairTurns,
+    /// Frames of predictions that are computed.
+    frames: Arc<FairTurns>,
+    predictions: Arc<Predictions>,
     /// How long the other side of a prediction may be silent.
     pause_max: Duration,
 }
@@ -60,6 +65,7 @@ impl HybridService {
         room: Room,
     ) -> Arc<Self> {
         let reply = HybridInfoReply::from(&info);
+        let displaced = metrics.displaced.clone();
         Arc::new(Self {
             model,
             info,
@@ -67,8 +73,9 @@ impl HybridService {
             precomputes: Arc::new(precomputes),
             metrics,
             admission: Admission::new(STEP),
-            turns: Semaphore::new(room.steps),
-            predictions: Arc::new(Semaphore::new(room.predictions)),
+            steps: FairTurns::new(room.steps),
+            frames: Arc::new(FairTurns::new(room.steps)),
+            predictions: Predictions::new(room.predictions, displaced),
             pause_max: room.pause_max,
         })
     }
@@ -97,13 +104,14 @@ impl HybridService {
     async fn answer(
         &self,
         request: HybridStepRequest,
+        holder: Holder,
         reservation: Option<&Reservation>,
     ) -> Result<Vec<u8>, Refusal> {
         self.admission.check_open()?;
         let id = parse_id(&request.id)?;
         self.admission.hold(reservation, super::CHUNK_BYTES)?;
-        // The semaphore is never closed.
-        let _turn = self.turns.acquire().await.map_err(|_| Refusal::Draining)?;
+        self.precomputes.arrived(&id);
+        let _turn = self.steps.take(holder).await;
         let precomputes = Arc::clone(&self.precomputes);
         let began = Instant::now();
         let HybridStepRequest { step, payload, .. } = request;
@@ -116,8 +124,9 @@ impl HybridService {
     async fn open(
         &self,
         frames: &mut Streaming<PredictFrame>,
+        holder: Holder,
         reservation: Option<&Reservation>,
-    ) -> Result<(OnlineServer, OwnedSemaphorePermit), Status> {
+    ) -> Result<(OnlineServer, Place), Status> {
         self.admission.check_open()?;
         let first = tokio::time::timeout(self.pause_max, frames.message());
         let first = first.await.map_err(|_| Status::deadline_exceeded("no first frame came"))?;
@@ -130,9 +139,11 @@ impl HybridService {
         }
         self.check_plan(&plan)?;
         let id = parse_id(&id)?;
-        let limit = Limit::Predictions;
-        let turn = Arc::clone(&self.predictions).try_acquire_owned();
-        let turn = turn.map_err(|_| Refusal::Busy { limit, retry_after: PREDICTION_RETRY })?;
+        // Nobody gives up a place to one that has nothing to use.
+        if !self.precomputes.has(&id) {
+            return Err(Refusal::from(HybridRefusal::UnknownPrecompute).into());
+        }
+        let place = self.predictions.enter(holder).map_err(|Full| no_place())?;
         self.admission.hold(reservation, HELD_BYTES)?;
         let (precomputes, model) = (Arc::clone(&self.precomputes), Arc::clone(&self.model));
         let take = move || {
@@ -143,8 +154,12 @@ impl HybridService {
         let machine = off_thread(take).await?;
         self.metrics.used.inc();
         self.metrics.describe(&self.precomputes);
-        Ok((machine, turn))
+        Ok((machine, place))
     }
+}
+
+fn no_place() -> Refusal {
+    Refusal::Busy { limit: Limit::Predictions, retry_after: PREDICTION_RETRY }
 }
 
 /// What has a prediction go on after its handler has returned.
@@ -155,7 +170,9 @@ struct Prediction {
     reservation: Option<Arc<Reservation>>,
     metrics: HybridMetrics,
     pause_max: Duration,
-    _turn: OwnedSemaphorePermit,
+    turns: Arc<FairTurns>,
+    holder: Holder,
+    place: Place,
 }
 
 impl Prediction {
@@ -170,7 +187,16 @@ impl Prediction {
             }
         };
         let (frames, sender) = (&mut self.frames, &self.sender);
-        let done = exchange(&mut self.machine, frames, sender, Ok, self.pause_max, taken).await;
+        let turn = async || self.turns.take(self.holder).await;
+        let whole = exchange(&mut self.machine, frames, sender, turn, self.pause_max, taken);
+        let done = tokio::select! {
+            done = whole => done,
+            () = self.place.lost() => {
+                tracing::debug!("a prediction gave up its place");
+                drop(sender.try_send(Err(no_place().into())));
+                return;
+            }
+        };
         match done {
             Ok(_) => {
                 self.metrics.predicted.inc();
@@ -254,13 +280,14 @@ impl HybridInference for HybridService {
         request: Request<HybridBeginRequest>,
     ) -> Result<Response<HybridBeginReply>, Status> {
         self.admission.check_open()?;
+        let holder = Holder::of(request.extensions());
         let HybridBeginRequest { plan, id, client_garbles } = request.into_inner();
         self.check_plan(&plan)?;
         let id = parse_id(&id)?;
         self.check_garbler(client_garbles)?;
         let precomputes = Arc::clone(&self.precomputes);
         let garbler = Garbler::of_client(client_garbles).party();
-        let resumed = off_thread(move || precomputes.begin(id, garbler)).await?;
+        let resumed = off_thread(move || precomputes.begin(id, garbler, holder)).await?;
         self.metrics.describe(&self.precomputes);
         Ok(Response::new(HybridBeginReply { resumed: Some(resumed) }))
     }
@@ -269,8 +296,9 @@ impl HybridInference for HybridService {
         &self,
         mut request: Request<HybridStepRequest>,
     ) -> Result<Response<HybridStepReply>, Status> {
+        let holder = Holder::of(request.extensions());
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let reply = self.answer(request.into_inner(), reservation.as_deref()).await?;
+        let reply = self.answer(request.into_inner(), holder, reservation.as_deref()).await?;
         Ok(Response::new(HybridStepReply { payload: Bytes::from(reply) }))
     }
 
@@ -290,9 +318,10 @@ impl HybridInference for HybridService {
         &self,
         mut request: Request<Streaming<PredictFrame>>,
     ) -> Result<Response<Self::PredictStream>, Status> {
+        let holder = Holder::of(request.extensions());
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let mut frames = request.into_inner();
-        let (machine, turn) = self.open(&mut frames, reservation.as_deref()).await?;
+        let (machine, place) = self.open(&mut frames, holder, reservation.as_deref()).await?;
         let (sender, receiver) = mpsc::channel(FRAMES_AHEAD);
         let prediction = Prediction {
             machine,
@@ -301,7 +330,9 @@ impl HybridInference for HybridService {
             reservation,
             metrics: self.metrics.clone(),
             pause_max: self.pause_max,
-            _turn: turn,
+            turns: Arc::clone(&self.frames),
+            holder,
+            place,
         };
         let runtime = Handle::current();
         tokio::task::spawn_blocking(move || runtime.block_on(prediction.run()));

@@ -1,0 +1,251 @@
+//! What peers hold of something that a server has only so much of: sessions, places, bytes.
+//!
+//! While there is room, a peer may have all of it. Once it is full, whoever asks gets its part from whoever has the
+//! most, as long as that is more than the asker has then; nobody else loses anything, and whoever has the most itself
+//! is refused. So a peer that takes all it can keeps nobody out, and one that asks for little loses nothing to it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tonic::Extensions;
+
+use crate::host::budget::{Reservation, origin_of};
+use crate::host::tls::PeerCertificate;
+
+/// Whose a part is: a client's by its certificate, where it showed one, else a peer's by its address.
+/// Zero is nobody's: what was found at a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Holder(u64);
+
+impl Holder {
+    /// Who makes a request.
+    pub fn of(extensions: &Extensions) -> Self {
+        match extensions.get::<PeerCertificate>() {
+            Some(certificate) => Self(certificate.number()),
+            None => {
+                let reservation = extensions.get::<Arc<Reservation>>();
+                Self(origin_of(reservation.map(AsRef::as_ref)).peer)
+            }
+        }
+    }
+
+    /// The one of a number.
+    #[cfg(test)]
+    pub fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// The parts, by their names `K`.
+pub(crate) struct Quota<K> {
+    amount_max: u64,
+    amount: u64,
+    parts: HashMap<K, Part>,
+    held: HashMap<Holder, u64>,
+}
+
+struct Part {
+    holder: Holder,
+    amount: u64,
+    /// Whether its holder has done anything of use with it.
+    is_used: bool,
+    touched: Instant,
+}
+
+/// There is no room, and whoever asks has as much as others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl<K: Clone + Eq + Hash> Quota<K> {
+    /// Of `amount_max` in all.
+    pub fn new(amount_max: u64) -> Self {
+        Self { amount_max, amount: 0, parts: HashMap::new(), held: HashMap::new() }
+    }
+
+    /// Gives `holder` a part of that name, in place of what the name had. Names the parts that had to go for it, which
+    /// are not counted any more: their holders lose them.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing has changed.
+    pub fn enter(
+        &mut self,
+        name: K,
+        holder: Holder,
+        amount: u64,
+        now: Instant,
+    ) -> Result<Vec<K>, Full> {
+        let before = self.parts.get(&name).map_or(0, |part| part.amount);
+        let of_own = |part: &Part| part.holder == holder;
+        let own_before = self.parts.get(&name).filter(|part| of_own(part)).map_or(0, |_| before);
+        let own = self.of(holder) - own_before + amount;
+        let needed = (self.amount - before + amount).saturating_sub(self.amount_max);
+        let going = self.givers(&name, holder, own, needed).ok_or(Full)?;
+        going.iter().chain([&name]).for_each(|going| self.leave(going));
+        self.parts.insert(name, Part { holder, amount, is_used: false, touched: now });
+        *self.held.entry(holder).or_default() += amount;
+        self.amount += amount;
+        Ok(going)
+    }
+
+    /// Parts of `needed` in all, each of whoever then has the most, which is more than `own`.
+    fn givers(&self, name: &K, asker: Holder, own: u64, needed: u64) -> Option<Vec<K>> {
+        let mut held = self.held.clone();
+        let (mut going, mut found) = (Vec::new(), 0);
+        while found < needed {
+            let others = held.iter().filter(|(holder, _)| **holder != asker);
+            let (&most, &amount) = others.max_by_key(|&(holder, amount)| (amount, holder))?;
+            if amount <= own {
+                return None;
+            }
+            // What was not used goes first, then what rested for the longest.
+            let of_most = self
+                .parts
+                .iter()
+                .filter(|(key, part)| part.holder == most && *key != name && !going.contains(*key));
+            let oldest = of_most.min_by_key(|(_, part)| (part.is_used, part.touched));
+            let Some((key, part)) = oldest else {
+                held.remove(&most);
+                continue;
+            };
+            going.push(key.clone());
+            found += part.amount;
+            held.insert(most, amount.saturating_sub(part.amount));
+        }
+        Some(going)
+    }
+
+    /// Its holder has done something of use with a part.
+    pub fn touch(&mut self, name: &K, now: Instant) {
+        if let Some(part) = self.parts.get_mut(name) {
+            part.is_used = true;
+            part.touched = now;
+        }
+    }
+
+    /// Its holder goes on with a part that it has used.
+    pub fn resume(&mut self, name: &K, now: Instant) {
+        if let Some(part) = self.parts.get_mut(name).filter(|part| part.is_used) {
+            part.touched = now;
+        }
+    }
+
+    /// A part is given back.
+    pub fn leave(&mut self, name: &K) {
+        let Some(Part { holder, amount, .. }) = self.parts.remove(name) else { return };
+        self.amount -= amount;
+        if let Some(held) = self.held.get_mut(&holder) {
+            *held -= amount;
+            if *held == 0 {
+                self.held.remove(&holder);
+            }
+        }
+    }
+
+    /// Takes back what has rested for too long: less long where it was never used.
+    pub fn expire(&mut self, now: Instant, unused_max: Duration, used_max: Duration) -> Vec<K> {
+        let is_late = |part: &Part| {
+            let rest_max = if part.is_used { used_max } else { unused_max };
+            now.saturating_duration_since(part.touched) > rest_max
+        };
+        let late = self.parts.iter().filter(|(_, part)| is_late(part));
+        let late: Vec<K> = late.map(|(name, _)| name.clone()).collect();
+        late.iter().for_each(|name| self.leave(name));
+        late
+    }
+
+    /// Whether there is a part of that name.
+    pub fn holds(&self, name: &K) -> bool {
+        self.parts.contains_key(name)
+    }
+
+    /// What a holder has.
+    pub fn of(&self, holder: Holder) -> u64 {
+        self.held.get(&holder).copied().unwrap_or_default()
+    }
+
+    /// How many parts there are.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn whoever_takes_all_gives_to_whoever_asks_and_is_refused_itself() {
+        let [hog, one, two] = [1, 2, 3].map(Holder);
+        let now = Instant::now();
+        let mut quota = Quota::new(4);
+        for name in 0..4 {
+            assert_eq!(quota.enter(name, hog, 1, now + SECOND * name), Ok(vec![]));
+        }
+        assert_eq!(quota.enter(4, hog, 1, now), Err(Full));
+        // What was used stays for longest.
+        quota.touch(&0, now);
+        assert_eq!(quota.enter(5, one, 1, now), Ok(vec![1]));
+        assert_eq!(quota.enter(6, two, 1, now), Ok(vec![2]));
+        // All have about the same: nobody gives any more.
+        assert_eq!(quota.enter(7, one, 1, now), Err(Full));
+        assert_eq!((quota.of(hog), quota.of(one), quota.of(two), quota.len()), (2, 1, 1, 4));
+        quota.leave(&6);
+        assert_eq!(quota.enter(7, one, 1, now), Ok(vec![]));
+        // The same once more, under a name that it has.
+        assert_eq!(quota.enter(7, one, 1, now), Ok(vec![]));
+        assert_eq!(quota.len(), 4);
+    }
+
+    #[test]
+    fn what_nobody_uses_goes_soon() {
+        let mut quota = Quota::new(10);
+        let now = Instant::now();
+        for name in ["unused", "used"] {
+            quota.enter(name, Holder(1), 1, now).unwrap();
+        }
+        quota.touch(&"used", now);
+        let expire = |quota: &mut Quota<&'static str>, after: u32| {
+            quota.expire(now + SECOND * after, SECOND * 5, SECOND * 60)
+        };
+        assert_eq!(expire(&mut quota, 5), [""; 0]);
+        assert_eq!(expire(&mut quota, 6), ["unused"]);
+        assert_eq!(expire(&mut quota, 61), ["used"]);
+        assert_eq!((quota.len(), quota.of(Holder(1))), (0, 0));
+    }
+
+    proptest! {
+        /// Nobody that has no more than whoever asks loses anything, and there is never more than there may be.
+        #[test]
+        fn only_whoever_has_more_loses(steps in prop::collection::vec((0u8..4, 0u16..40, 1u64..6), 1..200)) {
+            let mut quota = Quota::new(30);
+            let now = Instant::now();
+            for (holder, name, amount) in steps {
+                let holder = Holder(u64::from(holder) + 1);
+                let before: Vec<u64> = (0..=4).map(|of| quota.of(Holder(of))).collect();
+                let whose: HashMap<u16, Holder> =
+                    quota.parts.iter().map(|(name, part)| (*name, part.holder)).collect();
+                match quota.enter(name, holder, amount, now) {
+                    Ok(going) => for gone in going {
+                        let loser = whose[&gone];
+                        prop_assert!(loser != holder && before[loser.0 as usize] > amount);
+                        prop_assert!(!quota.parts.contains_key(&gone));
+                    },
+                    Err(Full) => {
+                        let after: Vec<u64> = (0..=4).map(|of| quota.of(Holder(of))).collect();
+                        prop_assert_eq!(&before, &after);
+                    }
+                }
+                let sum: u64 = quota.parts.values().map(|part| part.amount).sum();
+                prop_assert!(sum == quota.amount && sum <= 30);
+                prop_assert_eq!(quota.held.values().sum::<u64>(), sum);
+                prop_assert!(quota.held.values().all(|held| *held > 0));
+            }
+        }
+    }
+}

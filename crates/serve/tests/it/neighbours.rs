@@ -1,0 +1,207 @@
+//! One client that takes all it can, and one that asks for little: the second is answered as if it were alone, or nearly.
+//! Clients are told apart by their certificates, or by their addresses, of which loopback has many.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hushtable_serve::wire::hybrid_inference_client::HybridInferenceClient;
+use hushtable_serve::wire::{HybridBeginRequest, PredictFrame, PredictOpen};
+use hushtable_serve::{
+    EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridServer, HybridServerSpec,
+    Identity, Limit, PrecomputeStoreSpec, Refusal, TlsSpec, refusal_of,
+};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tonic::codegen::tokio_stream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::common::{Certificates, Running, in_time, until};
+use crate::hybrid_common::{bundle, input, outputs, spec};
+
+/// Where the client comes from that takes all it can.
+const HOG: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// A connection from there.
+async fn hog(url: String) -> Channel {
+    let endpoint = Endpoint::from_shared(url).unwrap().local_address(Some(HOG.into()));
+    endpoint.connect().await.unwrap()
+}
+
+/// What takes all it can until it is dropped: so many at once of what `ask` does.
+fn flood<F>(count: usize, ask: impl Fn(u64) -> F + Clone + Send + 'static) -> JoinSet<()>
+where
+    F: Future<Output = ()> + Send,
+{
+    let mut tasks = JoinSet::new();
+    for task in 0..count as u64 {
+        let ask = ask.clone();
+        tasks.spawn(async move {
+            for number in 0.. {
+                ask(number << 8 | task).await;
+            }
+        });
+    }
+    tasks
+}
+
+/// Half of the times that `ask` takes, of five.
+async fn median<T>(mut ask: impl AsyncFnMut(u64) -> T) -> Duration {
+    let mut times = Vec::new();
+    for number in 0..5 {
+        let began = Instant::now();
+        ask(number).await;
+        times.push(began.elapsed());
+    }
+    times.sort();
+    times[2]
+}
+
+/// What a neighbour may cost: half of the processors, and a turn that is under way.
+#[track_caller]
+fn assert_near(alone: Duration, beside: Duration) {
+    let most = (3 * alone).max(alone + Duration::from_millis(100));
+    assert!(beside <= most, "{beside:?} beside a neighbour, {alone:?} alone");
+}
+
+fn start(spec: HybridServerSpec) -> Running {
+    Running::start(HybridServer::open(spec).unwrap())
+}
+
+/// Refused for no longer than a second.
+fn patient(endpoint: EndpointSpec) -> HybridClientSpec {
+    let spec = HybridClientSpec::new(endpoint);
+    HybridClientSpec { retry_max: Duration::from_secs(1), garbler: Garbler::Server, ..spec }
+}
+
+async fn connect(server: &Running) -> HybridClient {
+    let endpoint = EndpointSpec::new(server.url(), None);
+    HybridClient::connect(&patient(endpoint)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn precomputes_that_are_only_begun_keep_nobody_out() {
+    let folder = TempDir::new().unwrap();
+    let server = start(HybridServerSpec { precomputes_max: 4, ..spec(bundle(folder.path(), 1)) });
+    let client = connect(&server).await;
+    let plan = Bytes::copy_from_slice(client.info().plan.as_bytes());
+    let predict = async |seed| {
+        let found = client.predict(&input(seed), None).await.unwrap();
+        assert!((found.outputs[0] - outputs(1, &input(seed))[0]).abs() < 1.0 / 64.0);
+    };
+    let alone = median(predict).await;
+    let raw = HybridInferenceClient::new(hog(server.url()).await);
+    let floods = flood(4, move |number| {
+        let mut raw = raw.clone();
+        let id = Bytes::from([number.to_le_bytes(), [7; 8]].concat());
+        let begin = HybridBeginRequest { plan: plan.clone(), id, client_garbles: false };
+        async move {
+            let refused = raw.begin(begin).await.err();
+            let is_limit = |status| match refusal_of(&status) {
+                Some(Refusal::Busy { limit: Limit::Precomputes | Limit::PeerRequests, .. }) => true,
+                other => panic!("{other:?}: {status:?}"),
+            };
+            assert!(refused.is_none_or(is_limit));
+        }
+    });
+    until("all places are taken", async || {
+        server.metric("hushtable_precomputes_open").await >= 4.0
+    })
+    .await;
+    let beside = median(predict).await;
+    assert_eq!(floods.len(), 4, "the flood goes on");
+    drop(floods);
+    assert_near(alone, beside);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_predictions_keep_nobody_out() {
+    let folder = TempDir::new().unwrap();
+    let server = start(HybridServerSpec { predictions_max: 2, ..spec(bundle(folder.path(), 1)) });
+    let kept = TempDir::new().unwrap();
+    let store = Some(PrecomputeStoreSpec { folder: kept.path().join("own"), key: None });
+    let endpoint = EndpointSpec::new(server.url(), None);
+    let maker = HybridClient::connect(&HybridClientSpec { store, ..patient(endpoint) }).await;
+    let maker = maker.unwrap();
+    maker.precompute(3, None).await.unwrap();
+    let plan = Bytes::copy_from_slice(maker.info().plan.as_bytes());
+    let raw = HybridInferenceClient::new(hog(server.url()).await);
+    let open = |id: [u8; 16]| {
+        let id = Bytes::copy_from_slice(&id);
+        let open = Some(PredictOpen { plan: plan.clone(), id });
+        let frame = PredictFrame { open, payload: Bytes::new() };
+        let mut raw = raw.clone();
+        let (sender, frames) = tokio::sync::mpsc::channel(1);
+        async move {
+            sender.send(frame).await.unwrap();
+            let frames = tokio_stream::wrappers::ReceiverStream::new(frames);
+            raw.predict(frames).await.map(|reply| (reply.into_inner(), sender))
+        }
+    };
+    let ids = maker.precompute_ids();
+    let mut silent = Vec::new();
+    for id in &ids[..2] {
+        silent.push(open(*id).await.unwrap());
+    }
+    // One that has nothing to use gets nobody's place, and one that has all places no more.
+    let is_busy = |status: &tonic::Status| {
+        matches!(refusal_of(status), Some(Refusal::Busy { limit: Limit::Predictions, .. }))
+    };
+    assert!(!is_busy(&open([9; 16]).await.err().unwrap()));
+    assert!(is_busy(&open(ids[2]).await.err().unwrap()));
+    let client = connect(&server).await;
+    for seed in 0..3 {
+        in_time(client.predict(&input(seed), None)).await.unwrap();
+    }
+    // The one that began first has given its place up, and hears why.
+    let status = in_time(silent[0].0.message()).await.unwrap_err();
+    assert!(is_busy(&status), "{status:?}");
+    assert!(tokio::time::timeout(Duration::from_millis(50), silent[1].0.message()).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_keeps_all_the_room_gives_some_to_who_asks() {
+    let folder = TempDir::new().unwrap();
+    let model = bundle(folder.path(), 1);
+    let certificates = Certificates::new();
+    let client_ca = Some(certificates.path("ca.pem"));
+    let tls = Some(TlsSpec { client_ca, ..certificates.tls() });
+    let of = |store_bytes_max| {
+        let mut spec = HybridServerSpec { store_bytes_max, ..spec(&model) };
+        spec.network.tls = tls.clone();
+        start(spec)
+    };
+    let client = |server: &Running, name| {
+        let pem = certificates.ca.issue_client(name).unwrap();
+        let identity = Identity { cert_pem: pem.cert.into(), key_pem: pem.key.into() };
+        let mut endpoint = EndpointSpec::new(server.tls_url(), Some(certificates.ca_pem()));
+        endpoint.identity = Some(identity);
+        async move { HybridClient::connect(&patient(endpoint)).await.unwrap() }
+    };
+    let server = of(1 << 30);
+    client(&server, "hog").await.precompute(1, None).await.unwrap();
+    let each = server.metric("hushtable_precomputes_bytes").await as u64;
+    drop(server);
+
+    let server = of(4 * each);
+    let hog = client(&server, "hog").await;
+    hog.precompute(4, None).await.unwrap();
+    let error = hog.precompute(1, None).await.unwrap_err();
+    let is_full = |error: &Error| {
+        matches!(
+            error,
+            Error::Refused { refusal: Refusal::Busy { limit: Limit::Precomputes, .. }, .. }
+        )
+    };
+    assert!(is_full(&error), "{error:?}");
+    let honest = client(&server, "honest").await;
+    honest.precompute(2, None).await.unwrap();
+    // They have two each: nobody gives any more.
+    let error = honest.precompute(1, None).await.unwrap_err();
+    assert!(is_full(&error), "{error:?}");
+    let found = honest.predict(&input(1), None).await.unwrap();
+    assert_eq!(found.stats.lost, 0);
+    // What the hog has given is found lost, and what it has kept is used.
+    let found = hog.predict(&input(2), None).await.unwrap();
+    assert_eq!((found.stats.lost, found.stats.offline), (2, None));
+}
