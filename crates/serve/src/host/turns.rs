@@ -7,15 +7,66 @@ use tokio::sync::oneshot;
 
 use crate::host::quota::Holder;
 
+/// What waits, by whose it is: each is served in turn.
+pub(crate) struct Rota<T> {
+    lines: HashMap<Holder, VecDeque<T>>,
+    /// Whose turn is next, each once.
+    order: VecDeque<Holder>,
+}
+
+impl<T> Rota<T> {
+    pub fn new() -> Self {
+        Self { lines: HashMap::new(), order: VecDeque::new() }
+    }
+
+    pub fn push(&mut self, holder: Holder, item: T) {
+        let line = self.lines.entry(holder).or_default();
+        line.push_back(item);
+        if line.len() == 1 {
+            self.order.push_back(holder);
+        }
+    }
+
+    /// What is next.
+    pub fn pop(&mut self) -> Option<T> {
+        let holder = self.order.pop_front()?;
+        let line = self.lines.get_mut(&holder)?;
+        let item = line.pop_front();
+        match line.is_empty() {
+            true => drop(self.lines.remove(&holder)),
+            false => self.order.push_back(holder),
+        }
+        item
+    }
+
+    /// The next `count`, of each holder's `each_max` at most.
+    pub fn take(&mut self, count: usize, each_max: usize) -> Vec<T> {
+        let mut taken = Vec::new();
+        for _ in 0..each_max {
+            for _ in 0..self.order.len() {
+                if taken.len() == count {
+                    return taken;
+                }
+                taken.extend(self.pop());
+            }
+            if self.order.is_empty() {
+                break;
+            }
+        }
+        taken
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
 /// Turns to work, so many at once.
 pub(crate) struct FairTurns(Arc<Mutex<State>>);
 
 struct State {
     free: usize,
-    /// Those that wait, by whose they are.
-    waiting: HashMap<Holder, VecDeque<oneshot::Sender<Turn>>>,
-    /// Whose turn is next, each once.
-    order: VecDeque<Holder>,
+    waiting: Rota<oneshot::Sender<Turn>>,
 }
 
 /// A turn; it ends when it is dropped.
@@ -24,8 +75,7 @@ pub(crate) struct Turn(Option<Arc<Mutex<State>>>);
 impl FairTurns {
     /// So many at once.
     pub fn new(count: usize) -> Self {
-        let (waiting, order) = Default::default();
-        Self(Arc::new(Mutex::new(State { free: count, waiting, order })))
+        Self(Arc::new(Mutex::new(State { free: count, waiting: Rota::new() })))
     }
 
     /// Waits for a turn.
@@ -39,11 +89,7 @@ impl FairTurns {
                     return Turn(Some(Arc::clone(&self.0)));
                 }
                 let (sender, waiting) = oneshot::channel();
-                let line = state.waiting.entry(holder).or_default();
-                line.push_back(sender);
-                if line.len() == 1 {
-                    state.order.push_back(holder);
-                }
+                state.waiting.push(holder, sender);
                 waiting
             };
             // The sender is kept until it has sent.
@@ -54,31 +100,15 @@ impl FairTurns {
     }
 }
 
-impl State {
-    /// Who is next, of those that still wait.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        while let Some(holder) = self.order.pop_front() {
-            let Some(line) = self.waiting.get_mut(&holder) else { continue };
-            let next = std::iter::from_fn(|| line.pop_front()).find(|next| !next.is_closed());
-            match line.is_empty() {
-                true => drop(self.waiting.remove(&holder)),
-                false => self.order.push_back(holder),
-            }
-            if next.is_some() {
-                return next;
-            }
-        }
-        None
-    }
-}
-
 impl Drop for Turn {
     fn drop(&mut self) {
         let Some(turns) = self.0.take() else { return };
         loop {
             let next = {
                 let mut state = lock(&turns);
-                let next = state.next();
+                // Whoever has given up takes no turn.
+                let waiting = std::iter::from_fn(|| state.waiting.pop());
+                let next = waiting.into_iter().find(|next| !next.is_closed());
                 if next.is_none() {
                     state.free += 1;
                 }
@@ -103,6 +133,21 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn of_each_holder_no_more_is_taken_than_it_may_have() {
+        let mut rota = Rota::new();
+        let [hog, one, two] = [1, 2, 3].map(Holder::of_number);
+        (0..10).for_each(|item| rota.push(hog, item));
+        rota.push(one, 20);
+        rota.push(two, 30);
+        rota.push(two, 31);
+        assert_eq!(rota.take(6, 2), [0, 20, 30, 1, 31]);
+        assert_eq!(rota.take(3, 100), [2, 3, 4]);
+        rota.push(one, 21);
+        assert_eq!(rota.take(100, 100), [5, 21, 6, 7, 8, 9]);
+        assert!(rota.is_empty() && rota.take(5, 5).is_empty());
+    }
 
     #[tokio::test]
     async fn a_peer_with_much_work_waits_for_one_with_little() {
@@ -150,7 +195,7 @@ mod tests {
         assert_eq!(lock(&turns.0).free, 0);
         drop(all);
         let state = lock(&turns.0);
-        assert!(state.free == 2 && state.order.is_empty() && state.waiting.is_empty());
+        assert!(state.free == 2 && state.waiting.is_empty());
     }
 
     /// One poll of a future that nobody wakes.

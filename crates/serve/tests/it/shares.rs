@@ -384,12 +384,23 @@ fn other_key(key: &[u8], group: Group, prg: PrgKind) -> Bytes {
     pair.left.to_bytes().into()
 }
 
+/// Left's part.
 pub(crate) fn part(client: &SharesClient, dense: &[f64], indices: &[u64]) -> SharesPredictRequest {
+    let [left, _] = parts(client, dense, indices);
+    left
+}
+
+/// Left's and right's part.
+pub(crate) fn parts(
+    client: &SharesClient,
+    dense: &[f64],
+    indices: &[u64],
+) -> [SharesPredictRequest; 2] {
     use hushtable_infer::shares::client::deal;
     let info = client.info();
     let prg = Prg::new(PrgKind::Aes128, Platform::detect());
     let places = info.dlrm.places(indices).unwrap();
-    let mut keys = Vec::new();
+    let mut keys = [Vec::new(), Vec::new()];
     for ((places, digits), feature) in
         places.iter().zip(info.dlrm.digits()).zip(&info.dlrm.spec().features)
     {
@@ -397,15 +408,17 @@ pub(crate) fn part(client: &SharesClient, dense: &[f64], indices: &[u64]) -> Sha
         let domain = Domain::new(rows, Group::Bits).unwrap();
         for &place in places {
             let pair = KeyPair::generate(prg, domain, place as u64).unwrap();
-            keys.push(Bytes::from(pair.left.to_bytes()));
+            keys[0].push(Bytes::from(pair.left.to_bytes()));
+            keys[1].push(Bytes::from(pair.right.to_bytes()));
         }
     }
     let dealt = deal(&info.outline, dense).unwrap();
-    SharesPredictRequest {
+    let [left, right] = keys;
+    [(left, &dealt.left), (right, &dealt.right)].map(|(keys, own)| SharesPredictRequest {
         plan: Bytes::copy_from_slice(info.plan.as_bytes()),
         name: vec![7; 16].into(),
         keys,
         common: dealt.common.clone().into(),
-        dealt: dealt.left.clone().into(),
-    }
+        dealt: own.clone().into(),
+    })
 }

@@ -7,10 +7,10 @@ use crate::common::{Process, Running, in_time, metric_of, page, until, wait_unti
 use crate::shares::{Bundle, assert_near, client_spec, raw, reason};
 use bytes::Bytes;
 use hushtable_infer::shares::DealtBy;
+use hushtable_infer::shares::client::share;
 use hushtable_infer::shares::joint::Precompute;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::wire::SharesPredictRequest;
-use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::{
     EndpointSpec, Error, PeerError, SharesClient, SharesClientSpec, SharesRefusal, SharesServer,
     SharesServerSpec,
@@ -19,12 +19,16 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 use tonic::Code;
-use tonic::transport::Endpoint;
 use tonic_types::StatusExt;
 
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
-fn spec(bundle: &Bundle, place: &Path, side: Side, peer: Option<&str>) -> SharesServerSpec {
+pub(crate) fn spec(
+    bundle: &Bundle,
+    place: &Path,
+    side: Side,
+    peer: Option<&str>,
+) -> SharesServerSpec {
     SharesServerSpec {
         dealer: DealtBy::Servers,
         precomputes: Some(place.join(side.to_string())),
@@ -46,8 +50,8 @@ async fn reaches(addr: std::net::SocketAddr, name: &str, least: f64) {
     until(&format!("{name} reaches {least}"), is_so).await;
 }
 
-const READY: &str = "hushtable_precomputes_ready";
-const USED: &str = "hushtable_precomputes_used_total";
+pub(crate) const READY: &str = "hushtable_precomputes_ready";
+pub(crate) const USED: &str = "hushtable_precomputes_used_total";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_deal_take_shares_of_features_alone() {
@@ -113,43 +117,51 @@ async fn servers_that_are_dry_say_when_to_ask_again_and_clients_do() {
         // Some thirty are in memory, ahead of their use.
         assert!(server.metric(READY).await <= 2.0 + 32.0);
     }
-    // Alone, left has nothing to give, for nothing was agreed on.
-    let [left, right] = servers;
-    reaches(left.metrics_addr, READY, 2.0).await;
     // More at once than there are, those in memory with them.
+    reaches(servers[0].metrics_addr, READY, 2.0).await;
+    let raw = [raw(&servers[0]).await, raw(&servers[1]).await];
+    let parts = shared_parts(&client, &dense[..5], &indices[..8]);
     let mut asked = JoinSet::new();
-    for name in 0..120_u8 {
-        let mut request = shared_part(&client, &dense[..5], &indices[..8]);
-        request.name = vec![name; 16].into();
-        let url = left.url();
-        asked.spawn(async move {
-            let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
-            SharedInferenceClient::new(channel).predict(request).await
-        });
-    }
-    // Those that are not refused wait for right's part, which does not come.
     let dry = in_time(async {
-        loop {
-            let status = asked.join_next().await.unwrap().unwrap().unwrap_err();
-            if reason(&status).1 == "NO_PRECOMPUTE" {
+        for name in 0_u64.. {
+            for (part, raw) in parts.iter().zip(&raw) {
+                let name = [name.to_le_bytes(); 2].concat().into();
+                let request = SharesPredictRequest { name, ..part.clone() };
+                let mut raw = raw.clone();
+                asked.spawn(async move { raw.predict(request).await });
+            }
+            let done = match asked.len() < 300 {
+                true => asked.try_join_next(),
+                false => asked.join_next().await,
+            };
+            if let Some(Ok(Err(status))) = done
+                && reason(&status).1 == "NO_PRECOMPUTE"
+            {
                 return status;
             }
         }
+        unreachable!("names do not end");
     })
     .await;
     drop(asked);
     assert_eq!(dry.code(), Code::ResourceExhausted);
     let details = dry.get_error_details();
     assert!(details.retry_info().unwrap().retry_delay.unwrap() > Duration::ZERO);
-    drop(right);
 }
 
-/// Left's part of an inference where the servers deal.
-fn shared_part(client: &SharesClient, dense: &[f64], indices: &[u64]) -> SharesPredictRequest {
-    let mut request = crate::shares::part(client, dense, indices);
-    request.common = Bytes::new();
-    request.dealt = vec![5; 32].into();
-    request
+/// Left's and right's part of an inference where the servers deal.
+pub(crate) fn shared_parts(
+    client: &SharesClient,
+    dense: &[f64],
+    indices: &[u64],
+) -> [SharesPredictRequest; 2] {
+    let shared = share(&client.info().outline, dense).unwrap();
+    let [left, right] = crate::shares::parts(client, dense, indices);
+    [(left, &shared.left), (right, &shared.right)].map(|(part, dealt)| SharesPredictRequest {
+        common: Bytes::new(),
+        dealt: dealt.clone().into(),
+        ..part
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

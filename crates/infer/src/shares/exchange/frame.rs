@@ -18,7 +18,7 @@ pub enum FrameError {
         needed: usize,
     },
     /// An entry of a kind that there is not.
-    #[error("a frame of the other server has an entry of kind {found}, there are 0 to 4")]
+    #[error("a frame of the other server has an entry of kind {found}, there are 0 to 6")]
     Kind {
         /// What it was.
         found: u8,
@@ -34,6 +34,9 @@ pub enum FrameError {
     /// Right began an inference.
     #[error("the other server began an inference, which left alone does")]
     Begins,
+    /// Left said whether it has a client's part.
+    #[error("the other server said whether it has a client's part, which right alone does")]
+    Has,
 }
 
 /// What is said of one inference.
@@ -52,6 +55,10 @@ pub(super) enum Kind {
     BeginWith(Name, Id),
     /// It does not begin: left has no precompute for it. Its number says nothing.
     Declined(Name),
+    /// Right has a client's part of one that left has not begun. Its number says nothing.
+    Has(Name),
+    /// Right has it no longer.
+    Lacks(Name),
     Message,
     /// It is over.
     GivenUp,
@@ -60,7 +67,9 @@ pub(super) enum Kind {
 impl Entry {
     pub fn bytes(&self) -> usize {
         let name = match self.kind {
-            Kind::Begin(name) | Kind::Declined(name) => name.len(),
+            Kind::Begin(name) | Kind::Declined(name) | Kind::Has(name) | Kind::Lacks(name) => {
+                name.len()
+            }
             Kind::BeginWith(name, id) => name.len() + id.len(),
             Kind::Message | Kind::GivenUp => 0,
         };
@@ -77,6 +86,8 @@ pub(super) fn encode(entries: impl IntoIterator<Item = Entry>) -> Vec<u8> {
             Kind::GivenUp => (2, [&[], &[]]),
             Kind::BeginWith(name, id) => (3, [name, id]),
             Kind::Declined(name) => (4, [name, &[]]),
+            Kind::Has(name) => (5, [name, &[]]),
+            Kind::Lacks(name) => (6, [name, &[]]),
         };
         frame.extend(number.to_le_bytes());
         frame.push(mark);
@@ -113,6 +124,8 @@ fn parse_entry(rest: &mut &[u8]) -> Result<Entry, FrameError> {
         2 => Kind::GivenUp,
         3 => Kind::BeginWith(take(rest)?, take(rest)?),
         4 => Kind::Declined(take(rest)?),
+        5 => Kind::Has(take(rest)?),
+        6 => Kind::Lacks(take(rest)?),
         found => return Err(FrameError::Kind { found }),
     };
     let cut = FrameError::Cut { left: rest.len(), needed: bytes };

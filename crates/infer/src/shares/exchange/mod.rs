@@ -10,7 +10,8 @@
 //! 3. so does left, and so on: each frame but the first and the last has two messages of an inference, so that twelve
 //!    messages each way take thirteen frames one after the other, and not twenty-four.
 //!
-//! Where the servers deal ([`joint`](super::joint)), left says at the beginning which precompute it has taken, and right
+//! Where the servers deal ([`joint`](super::joint)), right says first that it has its part ([`Exchange::met`]): left takes a
+//! precompute for no inference of which only it has one. Left says at the beginning which precompute it has taken, and right
 //! takes that ([`Supply`]); what left took for an inference that right never begins, right lets go of.
 //!
 //! Whatever is ready goes into one frame ([`Exchange::send`]): while one travels, others gather, so that many
@@ -91,6 +92,9 @@ pub enum Failure {
     /// The session ended.
     #[error("the connection to the other server was lost")]
     Lost,
+    /// It gave its place up.
+    #[error("another client needed its place")]
+    Displaced,
     /// The other server gave it up.
     #[error("the other server gave this inference up")]
     GivenUp,
@@ -150,6 +154,10 @@ pub struct Exchange<B> {
     begun: HashMap<Name, Begun>,
     /// Right: what left declined before this server had its part, and when.
     declined: HashMap<Name, Duration>,
+    /// Left, where the servers deal: what right has a part of, since when, and this server has not begun.
+    has: HashMap<Name, Duration>,
+    /// What both have a part of, as was learnt since the last time that it was asked.
+    met: Vec<Name>,
     /// The last inference's number.
     last: u64,
     entries: Vec<Entry>,
@@ -206,6 +214,8 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             names: HashMap::new(),
             begun: HashMap::new(),
             declined: HashMap::new(),
+            has: HashMap::new(),
+            met: Vec::new(),
             last: 0,
             entries: Vec::new(),
             outcomes: Vec::new(),
@@ -230,6 +240,48 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         if matches!(self.names.get(name), Some(Waiting::Admitted)) {
             self.names.remove(name);
         }
+    }
+
+    /// An inference under way gives its place up.
+    pub fn give_up(&mut self, name: &Name) {
+        let number =
+            self.running.iter().find(|(_, it)| it.name == *name).map(|(number, _)| *number);
+        if let Some(number) = number {
+            self.push(number, Kind::GivenUp, Vec::new());
+            self.end(number, Failure::Displaced);
+        } else if self.names.contains_key(name) {
+            self.let_go(*name, Failure::Displaced);
+        }
+    }
+
+    /// Ends what was not begun. Left hears of it, where it waits to be told what right has.
+    fn let_go(&mut self, name: Name, failure: Failure) {
+        let held = self.names.remove(&name);
+        let is_right = self.half == Half::Right && self.dealt_by == DealtBy::Servers;
+        if is_right && matches!(held, Some(Waiting::Asked { .. })) {
+            self.push(0, Kind::Lacks(name), Vec::new());
+        }
+        self.outcomes.push((name, Err(failure)));
+    }
+
+    /// The inferences of which both servers have their part, as this one has learnt since the last call.
+    pub fn met(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.met)
+    }
+
+    /// Whether the other server is known to have its part of what is to be asked: only then is a precompute taken for it.
+    pub fn has_other(&self, name: &Name) -> bool {
+        self.has.contains_key(name)
+    }
+
+    /// Whether one of that name is under way here.
+    pub fn has_own(&self, name: &Name) -> bool {
+        self.names.contains_key(name)
+    }
+
+    /// Right: whether left has begun it.
+    pub fn is_begun(&self, name: &Name) -> bool {
+        self.begun.contains_key(name)
     }
 
     /// How many inferences are under way here.
@@ -283,6 +335,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             Half::Left => {
                 self.last += 1;
                 let (number, name) = (self.last, question.name);
+                self.has.remove(&name);
                 let (server, message) = self.start(&question, number)?;
                 let id = question.precompute.as_ref().map(Precompute::id);
                 let begin = id.map_or(Kind::Begin(name), |id| Kind::BeginWith(name, id));
@@ -303,6 +356,9 @@ impl<B: AsRef<[u8]>> Exchange<B> {
                 }
                 None => {
                     let name = question.name;
+                    if self.dealt_by == DealtBy::Servers {
+                        self.push(0, Kind::Has(name), Vec::new());
+                    }
                     self.names.insert(name, Waiting::Asked { question, since: now });
                 }
             },
@@ -320,6 +376,15 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             match (kind, self.half) {
                 (Kind::Begin(_) | Kind::BeginWith(..) | Kind::Declined(_), Half::Left) => {
                     return Err(FrameError::Begins);
+                }
+                (Kind::Has(_) | Kind::Lacks(_), Half::Right) => return Err(FrameError::Has),
+                (Kind::Lacks(name), Half::Left) => drop(self.has.remove(&name)),
+                (Kind::Has(name), Half::Left) => {
+                    // Right has no more at once than it may have under way.
+                    if self.has.len() < 2 * self.spec.inferences_max {
+                        self.has.insert(name, now);
+                        self.met.push(name);
+                    }
                 }
                 (Kind::Declined(name), Half::Right) => self.declined(name, now),
                 (Kind::Begin(name) | Kind::BeginWith(name, _), Half::Right) => {
@@ -393,10 +458,10 @@ impl<B: AsRef<[u8]>> Exchange<B> {
             .map(|(name, _)| *name)
             .collect();
         for name in late {
-            self.names.remove(&name);
-            self.outcomes.push((name, Err(Failure::Absent { after })));
+            self.let_go(name, Failure::Absent { after });
         }
         self.declined.retain(|_, since| !is_late(*since));
+        self.has.retain(|_, since| !is_late(*since));
         let late: Vec<(Name, u64)> = self
             .begun
             .iter()
@@ -485,6 +550,7 @@ impl<B: AsRef<[u8]>> Exchange<B> {
         question.precompute = id.and_then(|id| self.supply.as_ref()?.take(&id));
         let (server, own) = self.start(&question, number)?;
         self.push(number, Kind::Message, own);
+        self.met.push(question.name);
         self.run(number, question.name, server, now, true);
         self.step(number, &message, now);
         Ok(())
@@ -514,7 +580,9 @@ impl<B: AsRef<[u8]>> Exchange<B> {
     fn step(&mut self, number: u64, message: &[u8], now: Duration) {
         let Some(running) = self.running.get_mut(&number) else { return };
         running.heard = now;
-        running.is_answered = true;
+        if !std::mem::replace(&mut running.is_answered, true) {
+            self.met.push(running.name);
+        }
         match running.server.step(message) {
             Ok(Progress::Send(message)) => self.push(number, Kind::Message, message),
             Ok(Progress::Done(share)) => self.finish(number, Ok(share)),

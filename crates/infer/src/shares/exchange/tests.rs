@@ -603,6 +603,90 @@ fn what_is_missing_declined_or_given_up_is_said_and_never_used_twice() {
     assert!(shelf.0.lock().unwrap().is_empty());
 }
 
+/// What only one server has a part of costs no precompute, and who has learnt of what knows when that is over.
+#[test]
+fn left_knows_what_right_has_a_part_of() {
+    let model = model();
+    let (mut ends, mut halves, _) = dealt_by_servers(&model, 2);
+    let ([mut left, right], _) = shared_questions(&model, 0);
+    let name = left.name;
+    ends[0].admit(&name).unwrap();
+    assert!(!ends[0].has_other(&name));
+    ends[1].ask(right, Duration::ZERO).unwrap();
+    settle(&mut ends, Duration::ZERO);
+    assert!(ends[0].has_other(&name) && ends[0].met() == [name] && ends[0].met().is_empty());
+    left.precompute = halves.pop();
+    ends[0].ask(left, Duration::ZERO).unwrap();
+    assert!(!ends[0].has_other(&name), "it is known until it is begun");
+    settle(&mut ends, Duration::ZERO);
+    assert_eq!(ends[1].met(), [name]);
+    assert_eq!(ends[0].met(), [name], "and once more, for right's first message");
+    assert_eq!(logits(&model, &mut ends).len(), 1);
+    // Right gives it up, for another client or for its age: left takes nothing for it any more.
+    for (number, is_late) in [(1, false), (2, true)] {
+        let ([_, right], _) = shared_questions(&model, number);
+        let name = right.name;
+        ends[1].ask(right, Duration::ZERO).unwrap();
+        settle(&mut ends, Duration::ZERO);
+        assert!(ends[0].has_other(&name));
+        match is_late {
+            true => ends[1].expire(SPEC.silence_max),
+            false => ends[1].give_up(&name),
+        }
+        settle(&mut ends, Duration::ZERO);
+        assert!(!ends[0].has_other(&name) && ends[1].outcomes().len() == 1);
+    }
+    // Left says nothing of the kind, and keeps no more than it may.
+    for kind in [Kind::Has(name), Kind::Lacks(name)] {
+        let frame = frame::encode([Entry { number: 0, kind, message: Vec::new() }]);
+        assert_eq!(ends[1].take(&frame, Duration::ZERO), Err(FrameError::Has));
+    }
+    for number in 0..100_u8 {
+        let kind = Kind::Has([number; 16]);
+        let frame = frame::encode([Entry { number: 0, kind, message: Vec::new() }]);
+        ends[0].take(&frame, Duration::ZERO).unwrap();
+    }
+    assert_eq!(ends[0].has.len(), 2 * SPEC.inferences_max);
+    ends[0].expire(SPEC.silence_max);
+    assert!(ends[0].has.is_empty());
+}
+
+/// Whatever state it is in, both servers are done with it.
+#[test]
+fn what_gives_its_place_up_is_over_at_both_servers() {
+    let model = model();
+    let displaced = |end: &mut Exchange<Vec<u8>>, name: Name| {
+        end.give_up(&name);
+        let outcomes = end.outcomes();
+        assert!(matches!(outcomes[..], [(found, Err(Failure::Displaced))] if found == name));
+    };
+    for side in 0..2 {
+        let mut ends = session(&model);
+        let ([left, right], _) = questions(&model, 0);
+        let name = left.name;
+        ends[side].admit(&name).unwrap();
+        displaced(&mut ends[side], name);
+        ends[0].ask(left, Duration::ZERO).unwrap();
+        ends[1].ask(right, Duration::ZERO).unwrap();
+        let frame = ends[0].send(usize::MAX).unwrap();
+        ends[1].take(&frame, Duration::ZERO).unwrap();
+        displaced(&mut ends[side], name);
+        settle(&mut ends, Duration::ZERO);
+        let other = ends[1 - side].outcomes();
+        assert!(matches!(other[..], [(_, Err(Failure::GivenUp))]), "{other:?}");
+        assert_eq!(ends.each_ref().map(Exchange::inferences), [0, 0]);
+        // Before the other has its part.
+        let ([left, right], _) = questions(&model, 1);
+        let question = if side == 0 { left } else { right };
+        let name = question.name;
+        ends[side].ask(question, Duration::ZERO).unwrap();
+        displaced(&mut ends[side], name);
+        settle(&mut ends, Duration::ZERO);
+        assert_eq!(ends.each_ref().map(Exchange::inferences), [0, 0]);
+        assert!(ends[1].begun.is_empty());
+    }
+}
+
 /// Left takes a precompute for each that it admits, which must not be for nothing: nobody is admitted in vain.
 #[test]
 fn what_is_admitted_keeps_its_place_until_it_is_asked_or_dismissed() {

@@ -8,17 +8,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_infer::shares::Half;
-use hushtable_infer::shares::exchange::{AskError, Exchange, Name, Question};
+use hushtable_infer::shares::exchange::{
+    AskError, Exchange, ExchangeSpec, Failure, Name, Question,
+};
 use hushtable_infer::shares::joint::Precompute;
 use hushtable_pir::dpf::Key;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::crowd::Crowd;
 use super::metrics::SharesMetrics;
 use super::model::SharedModel;
 use super::refill::Refill;
 use super::refusal::{dry, of_failure, of_question};
 use super::{FRAME_BYTES_MAX, SharesRefusal};
 use crate::Refusal;
+use crate::host::quota::{Full, Holder};
 
 /// What the thread is told.
 pub(super) enum Event {
@@ -38,6 +42,8 @@ pub(super) enum Event {
 /// A client's part of an inference, checked as far as it can be alone.
 pub(super) struct Asked {
     pub name: Name,
+    /// Whose it is.
+    pub holder: Holder,
     pub keys: Vec<Vec<Key>>,
     pub common: Bytes,
     pub dealt: Bytes,
@@ -74,10 +80,13 @@ pub(super) struct Inferences {
     pub is_met: watch::Sender<bool>,
     /// How many inferences are under way.
     pub inferences: Arc<AtomicUsize>,
-    pub batch_max: usize,
     /// Where the servers deal.
     pub refill: Option<Arc<Refill>>,
     opened: Option<Opened>,
+    crowd: Crowd,
+    spec: ExchangeSpec,
+    /// Left, where the servers deal: parts that were admitted, and that right is not known to have.
+    unmet: HashMap<Name, Asked>,
     awaiting: HashMap<Name, Awaiting>,
     epoch: Instant,
 }
@@ -88,18 +97,21 @@ impl Inferences {
         metrics: SharesMetrics,
         is_met: watch::Sender<bool>,
         inferences: Arc<AtomicUsize>,
-        batch_max: usize,
+        (spec, batch_max): (ExchangeSpec, usize),
         refill: Option<Arc<Refill>>,
     ) -> Self {
-        let (awaiting, epoch) = (HashMap::new(), Instant::now());
+        let (awaiting, unmet, epoch) = (HashMap::new(), HashMap::new(), Instant::now());
+        let crowd = Crowd::new(spec.inferences_max, batch_max);
         Self {
             model,
             metrics,
             is_met,
             inferences,
-            batch_max,
             refill,
             opened: None,
+            crowd,
+            spec,
+            unmet,
             awaiting,
             epoch,
         }
@@ -109,28 +121,31 @@ impl Inferences {
     pub fn run(mut self, events: &Receiver<Event>) {
         let mut ticked = Instant::now();
         loop {
-            let mut asked = Vec::new();
-            let mut next = match events.recv_timeout(TICK) {
+            let patience = if self.crowd.is_waiting() { Duration::ZERO } else { TICK };
+            let mut next = match events.recv_timeout(patience) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
             };
             // Whatever has come meanwhile goes into the same pass and the same frame.
+            let mut taken = 0;
             while let Some(event) = next {
                 match event {
-                    Event::Ask(one) => asked.push(*one),
+                    Event::Ask(one) => self.crowd.push(one, Instant::now()),
                     Event::Opens(opened) => self.open(*opened),
                     Event::Frame { session, bytes } => self.take(session, &bytes),
                     Event::Closes { session } => self.close(session),
                     Event::Stop => return self.stop(),
                 }
-                next = match asked.len() < self.batch_max {
+                taken += 1;
+                next = match taken < EVENTS_MAX {
                     true => events.try_recv().ok(),
                     false => None,
                 };
             }
             // Others wait for what is ready already.
             self.flush();
+            let asked = self.crowd.next_pass(Instant::now());
             self.answer(asked);
             if ticked.elapsed() >= TICK {
                 ticked = Instant::now();
@@ -138,6 +153,7 @@ impl Inferences {
                 if let Some(opened) = &mut self.opened {
                     opened.exchange.expire(now);
                 }
+                self.expire();
             }
             self.flush();
         }
@@ -178,6 +194,38 @@ impl Inferences {
         self.tell(outcomes);
     }
 
+    /// Gives up what right never said that it has.
+    fn expire(&mut self) {
+        let after = self.spec.silence_max;
+        let late = self.unmet.iter().filter(|(_, one)| one.arrived.elapsed() >= after);
+        let late: Vec<Name> = late.map(|(name, _)| *name).collect();
+        for name in late {
+            if let Some(opened) = &mut self.opened {
+                opened.exchange.dismiss(&name);
+            }
+            self.tell(vec![(name, Err(Failure::Absent { after }))]);
+        }
+    }
+
+    /// What both servers have now, of what waited for that.
+    fn met(&mut self) -> Vec<Asked> {
+        let Some(opened) = &mut self.opened else { return Vec::new() };
+        let now = Instant::now();
+        let mut ready = Vec::new();
+        for name in opened.exchange.met() {
+            self.crowd.met(&name, now);
+            match self.unmet.remove(&name) {
+                // A client that has gone needs no precompute.
+                Some(one) if one.reply.is_closed() => {
+                    opened.exchange.dismiss(&name);
+                    self.crowd.leave(&name);
+                }
+                one => ready.extend(one),
+            }
+        }
+        ready
+    }
+
     fn stop(mut self) {
         if let Some(opened) = self.opened.take() {
             self.end(opened);
@@ -188,17 +236,15 @@ impl Inferences {
         // A client that has gone needs no answer.
         let asked = asked.into_iter().filter(|it| !it.reply.is_closed());
         let asked: Vec<Asked> = asked.collect();
-        if asked.is_empty() {
-            return;
-        }
         if self.opened.is_none() {
             for Asked { reply, .. } in asked {
                 drop(reply.send(Err(SharesRefusal::NoPeer.into())));
             }
             return;
         }
-        let asked = self.admit(asked);
-        let mut asked = self.provide(asked);
+        let mut ready = self.met();
+        ready.extend(self.admit(asked));
+        let mut asked = self.provide(ready);
         if asked.is_empty() {
             return;
         }
@@ -212,6 +258,7 @@ impl Inferences {
                     if let Some(opened) = &mut self.opened {
                         opened.exchange.dismiss(&name);
                     }
+                    self.crowd.leave(&name);
                     drop(reply.send(Err(Refusal::Backend)));
                 }
                 self.disagree();
@@ -229,6 +276,7 @@ impl Inferences {
                     self.awaiting.insert(name, Awaiting { reply, arrived, began });
                 }
                 Err(error) => {
+                    self.crowd.leave(&name);
                     drop(reply.send(Err(of_question(error))));
                     self.disagree();
                 }
@@ -245,22 +293,52 @@ impl Inferences {
     }
 
     /// Keeps a place for each: before rows are looked up for it, or a precompute is taken, which is used then or lost.
-    /// Who gets none is told.
+    /// Who gets none is told; who gives one up is told soon. Left, where the servers deal, keeps those back that right is
+    /// not known to have.
     fn admit(&mut self, asked: Vec<Asked>) -> Vec<Asked> {
-        let declines = self.refill.is_some() && self.model.info.half == Half::Left;
-        let Some(opened) = &mut self.opened else { return Vec::new() };
-        let admitted = asked.into_iter().filter_map(|one| match opened.exchange.admit(&one.name) {
-            Ok(()) => Some(one),
-            Err(error) => {
-                // Right has a part of it too, which nobody will ask for. A name that is taken is another's.
-                if declines && matches!(error, AskError::Busy { .. }) {
-                    opened.exchange.decline(one.name);
+        let waits = self.refill.is_some() && self.model.info.half == Half::Left;
+        let mut admitted = Vec::with_capacity(asked.len());
+        for one in asked {
+            let place = self.place(&one);
+            let Some(Opened { exchange, .. }) = &mut self.opened else { return admitted };
+            match place.and_then(|()| exchange.admit(&one.name)) {
+                Ok(()) if waits && !exchange.has_other(&one.name) => {
+                    self.unmet.insert(one.name, one);
                 }
-                drop(one.reply.send(Err(of_question(error))));
-                None
+                Ok(()) => admitted.push(one),
+                Err(error) => {
+                    // A name that is taken has the place of another part.
+                    if !matches!(error, AskError::SameName) {
+                        self.crowd.leave(&one.name);
+                    }
+                    // Right has a part of it too, which nobody will ask for. A name that is taken is another's.
+                    if waits && matches!(error, AskError::Busy { .. }) {
+                        exchange.decline(one.name);
+                    }
+                    drop(one.reply.send(Err(of_question(error))));
+                }
             }
-        });
-        admitted.collect()
+        }
+        admitted
+    }
+
+    /// A place for one, of whoever has the most where there is none.
+    fn place(&mut self, one: &Asked) -> Result<(), AskError> {
+        let inferences_max = self.spec.inferences_max;
+        let Some(Opened { exchange, .. }) = &mut self.opened else { return Ok(()) };
+        if exchange.has_own(&one.name) {
+            return Err(AskError::SameName);
+        }
+        match self.crowd.enter(one.name, one.holder, Instant::now()) {
+            Ok(gone) => {
+                self.metrics.displaced.inc_by(gone.len() as u64);
+                gone.iter().for_each(|name| exchange.give_up(name));
+                Ok(())
+            }
+            // What left has begun has its place already: left used a precompute for it.
+            Err(Full) if exchange.is_begun(&one.name) => Ok(()),
+            Err(Full) => Err(AskError::Busy { inferences_max }),
+        }
     }
 
     /// Left, where the servers deal: takes a precompute for each. Who gets none is told, and right with it.
@@ -275,6 +353,7 @@ impl Inferences {
             } else {
                 self.metrics.dry.inc();
                 opened.exchange.decline(one.name);
+                self.crowd.leave(&one.name);
                 drop(one.reply.send(Err(dry().into())));
             }
         }
@@ -295,11 +374,13 @@ impl Inferences {
         self.tell(outcomes);
     }
 
-    fn tell(
-        &mut self,
-        outcomes: Vec<(Name, Result<Vec<u8>, hushtable_infer::shares::exchange::Failure>)>,
-    ) {
+    fn tell(&mut self, outcomes: Vec<(Name, Result<Vec<u8>, Failure>)>) {
         for (name, outcome) in outcomes {
+            self.crowd.leave(&name);
+            if let (Some(one), Err(failure)) = (self.unmet.remove(&name), &outcome) {
+                self.metrics.failed.inc();
+                drop(one.reply.send(Err(of_failure(failure))));
+            }
             let Some(Awaiting { reply, arrived, began }) = self.awaiting.remove(&name) else {
                 continue;
             };
@@ -324,3 +405,5 @@ impl Inferences {
 
 /// How late it may be noticed that the other server is silent.
 const TICK: Duration = Duration::from_millis(100);
+/// What is taken up at once, before what is ready is sent.
+const EVENTS_MAX: usize = 1024;

@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 pub(super) struct SharesMetrics {
     pub answered: Counter,
     pub failed: Counter,
+    pub displaced: Counter,
     pub sessions: Counter,
     pub sent_bytes: Counter,
     pub received_bytes: Counter,
@@ -33,6 +34,7 @@ impl Default for SharesMetrics {
         Self {
             answered: Counter::default(),
             failed: Counter::default(),
+            displaced: Counter::default(),
             sessions: Counter::default(),
             sent_bytes: Counter::default(),
             received_bytes: Counter::default(),
@@ -53,6 +55,11 @@ impl Default for SharesMetrics {
 impl SharesMetrics {
     pub fn register(&self, r: &mut Registry) {
         r.register("inferences", "Inferences that were answered", self.answered.clone());
+        r.register(
+            "displaced",
+            "Inferences that lost their place to a client that had fewer",
+            self.displaced.clone(),
+        );
         r.register(
             "inferences_failed",
             "Inferences that the servers began and did not end",

@@ -2,6 +2,7 @@
 //! `shares.proto`. The protocol is [`hushtable_infer::shares`]; here are its sockets.
 
 mod client;
+mod crowd;
 mod driver;
 mod info;
 mod link;

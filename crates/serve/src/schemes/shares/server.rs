@@ -95,14 +95,14 @@ fn offer(
     let spec = &settings.spec;
     let (is_met, met) = watch::channel(false);
     let inferences = Arc::new(AtomicUsize::new(0));
-    let batch_max = spec.batch_inferences_max;
+    let limits = (settings.exchange, spec.batch_inferences_max);
     let refill = refill(spec, &model, &metrics)?;
     let driver = Inferences::new(
         Arc::clone(&model),
         metrics,
         is_met,
         Arc::clone(&inferences),
-        batch_max,
+        limits,
         refill.clone(),
     );
     let (events, driver) = spawn(driver)

@@ -23,6 +23,7 @@ use crate::Refusal;
 use crate::host::admission::Admission;
 use crate::host::budget::Reservation;
 use crate::host::door::{Service, Stopping};
+use crate::host::quota::Holder;
 use crate::host::tls::PeerNames;
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::trace::note_version;
@@ -78,7 +79,11 @@ impl SharesService {
         }
     }
 
-    async fn answer(&self, request: SharesPredictRequest) -> Result<SharesPredictReply, Refusal> {
+    async fn answer(
+        &self,
+        request: SharesPredictRequest,
+        holder: Holder,
+    ) -> Result<SharesPredictReply, Refusal> {
         let arrived = Instant::now();
         self.admission.check_open()?;
         let SharesPredictRequest { plan, name, keys, common, dealt } = request;
@@ -96,7 +101,7 @@ impl SharesService {
         checked.map_err(|error| bad_part(error.to_string()))?;
         let keys = model.accept(&keys).map_err(bad_part)?;
         let (reply, answered) = oneshot::channel();
-        let asked = Asked { name, keys, common, dealt, precompute, arrived, reply };
+        let asked = Asked { name, holder, keys, common, dealt, precompute, arrived, reply };
         self.link.tell(Event::Ask(Box::new(asked)));
         // Without an answer the thread has ended.
         let answered = answered.await.map_err(|_| Refusal::Draining)??;
@@ -161,7 +166,8 @@ impl SharedInference for SharesService {
         &self,
         request: Request<SharesPredictRequest>,
     ) -> Result<Response<SharesPredictReply>, Status> {
-        Ok(Response::new(self.answer(request.into_inner()).await?))
+        let holder = Holder::of(request.extensions());
+        Ok(Response::new(self.answer(request.into_inner(), holder).await?))
     }
 
     async fn exchange(
