@@ -195,7 +195,9 @@ fn refused(refusal: &Refusal, of: Refused<'_>) -> Option<Failure> {
         HybridRefusal::UnknownPrecompute | HybridRefusal::DamagedPrecompute => {
             of("PrecomputeError")
         }
-        HybridRefusal::PrecomputeBudget { .. } => of("ServerError"),
+        HybridRefusal::PrecomputeBudget { .. } | HybridRefusal::PrecomputeAllowance { .. } => {
+            of("ServerError")
+        }
         HybridRefusal::OtherGarbler { .. } => of("ConfigError"),
         _ => of("ProtocolError"),
     })

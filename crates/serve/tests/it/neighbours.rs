@@ -11,9 +11,9 @@ use hushtable_serve::wire::hybrid_inference_client::HybridInferenceClient;
 use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::wire::{HybridBeginRequest, PredictFrame, PredictOpen};
 use hushtable_serve::{
-    EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridServer, HybridServerSpec,
-    Identity, Limit, PrecomputeStoreSpec, Refusal, SharesClient, SharesClientSpec, SharesServer,
-    SharesServerSpec, TlsSpec, refusal_of,
+    EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridRefusal, HybridServer,
+    HybridServerSpec, Identity, Limit, PrecomputeStoreSpec, Refusal, SharesClient,
+    SharesClientSpec, SharesServer, SharesServerSpec, TlsSpec, refusal_of,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -211,6 +211,33 @@ async fn who_keeps_all_the_room_gives_some_to_who_asks() {
     // What the hog has given is found lost, and what it has kept is used.
     let found = hog.predict(&input(2), None).await.unwrap();
     assert_eq!((found.stats.lost, found.stats.offline), (2, None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn precomputes_that_are_begun_count_against_what_a_client_may_begin() {
+    let folder = TempDir::new().unwrap();
+    let model = bundle(folder.path(), 1);
+    let server = start(HybridServerSpec { precomputes_per_client_per_day: 3, ..spec(model) });
+    let client = connect(&server).await;
+    let plan = Bytes::copy_from_slice(client.info().plan.as_bytes());
+    let mut raw =
+        HybridInferenceClient::new(Endpoint::from_shared(server.url()).unwrap().connect_lazy());
+    let mut begin = async |number: u8| {
+        let id = Bytes::from(vec![number; 16]);
+        raw.begin(HybridBeginRequest { plan: plan.clone(), id, client_garbles: false }).await
+    };
+    for number in [1, 2, 2, 1] {
+        begin(number).await.unwrap();
+    }
+    client.predict(&input(1), None).await.unwrap();
+    let status = begin(4).await.unwrap_err();
+    let refused = refusal_of(&status);
+    let expected = HybridRefusal::PrecomputeAllowance { per_day: 3 };
+    assert_eq!(refused, Some(expected.into()), "{status:?}");
+    // Another client has its own.
+    let mut raw = HybridInferenceClient::new(hog(server.url()).await);
+    let (plan, id) = (plan.clone(), Bytes::from(vec![9; 16]));
+    raw.begin(HybridBeginRequest { plan, id, client_garbles: false }).await.unwrap();
 }
 
 /// Left and right of a bundle, with few places.

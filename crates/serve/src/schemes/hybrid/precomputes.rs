@@ -19,6 +19,7 @@ pub(super) struct Precomputes {
     plan: [u8; 32],
     keep: Keep,
     bytes_max: u64,
+    per_day: u64,
     idle_max: Duration,
     age_max: Duration,
     state: Mutex<State>,
@@ -30,6 +31,8 @@ struct State {
     places: Quota<PrecomputeId>,
     /// Of those that are being made and of those that are kept.
     bytes: Quota<PrecomputeId>,
+    /// How many each client has begun, and since when they are counted.
+    begun: HashMap<Holder, (u64, Instant)>,
 }
 
 /// A precompute that is being made.
@@ -46,6 +49,20 @@ impl State {
         self.sessions.remove(id);
         self.places.leave(id);
         self.bytes.leave(id);
+    }
+
+    /// Counts one more of a client's.
+    fn allow(&mut self, holder: Holder, per_day: u64, now: Instant) -> Result<(), Refusal> {
+        if per_day == 0 {
+            return Ok(());
+        }
+        self.begun.retain(|_, (_, since)| now.saturating_duration_since(*since) < DAY);
+        let (count, _) = self.begun.entry(holder).or_insert((0, now));
+        if *count >= per_day {
+            return Err(HybridRefusal::PrecomputeAllowance { per_day }.into());
+        }
+        *count += 1;
+        Ok(())
     }
 
     /// Makes room for one more: which went for it, of those that are kept.
@@ -83,7 +100,7 @@ impl Precomputes {
         model: Arc<HybridModel>,
         plan: [u8; 32],
         keep: Keep,
-        [sessions_max, bytes_max]: [u64; 2],
+        [sessions_max, bytes_max, per_day]: [u64; 3],
         [idle_max, age_max]: [Duration; 2],
         displaced: Counter,
     ) -> Self {
@@ -97,8 +114,8 @@ impl Precomputes {
                 bytes.touch(&id, now);
             }
         }
-        let state = Mutex::new(State { sessions, places, bytes });
-        Self { model, plan, keep, bytes_max, idle_max, age_max, state, displaced }
+        let state = Mutex::new(State { sessions, places, bytes, begun: HashMap::new() });
+        Self { model, plan, keep, bytes_max, per_day, idle_max, age_max, state, displaced }
     }
 
     /// Opens one; whether it was open.
@@ -124,7 +141,9 @@ impl Precomputes {
         if bytes > bytes_max {
             return Err(of_keep(KeepError::Budget { bytes, bytes_max }));
         }
-        let now = (Instant::now(), &self.displaced);
+        let now = Instant::now();
+        lock(&self.state).allow(holder, self.per_day, now)?;
+        let now = (now, &self.displaced);
         let entered = lock(&self.state).enter(id, holder, bytes, now);
         let busy = || Refusal::Busy { limit: Limit::Precomputes, retry_after: BUSY_RETRY };
         let opened = entered.map_err(|Full| busy()).and_then(|gone| {
@@ -280,5 +299,7 @@ fn order(message: &str) -> Refusal {
 }
 
 const BUSY_RETRY: Duration = Duration::from_millis(500);
+/// Precomputes of a client are counted over so long.
+const DAY: Duration = Duration::from_secs(86_400);
 /// How long a precompute keeps its place before its first step has come: what that takes on a slow line.
 const UNUSED_MAX: Duration = Duration::from_secs(15);

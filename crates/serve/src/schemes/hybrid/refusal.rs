@@ -55,6 +55,15 @@ refusals! {
             /// Bytes that the server keeps.
             bytes_max: u64,
         },
+        /// More precomputes than a client may begin in a day.
+        #[error(
+            "this client has begun {per_day} precomputes, which is all that it may in a day: its operator raises \
+             precomputes_per_client_per_day"
+        )]
+        PrecomputeAllowance = ResourceExhausted "PRECOMPUTE_ALLOWANCE" {
+            /// Precomputes that a client may begin.
+            per_day: u64,
+        },
     }
 }
 

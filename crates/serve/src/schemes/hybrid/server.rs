@@ -99,7 +99,8 @@ fn offer(
     let plan = *info.plan.as_bytes();
     let age_max = Duration::from_secs(3600 * spec.precompute_hours_max);
     let limits = [idle_max, age_max];
-    let amounts = [spec.precomputes_max as u64, spec.store_bytes_max];
+    let (places, per_day) = (spec.precomputes_max as u64, spec.precomputes_per_client_per_day);
+    let amounts = [places, spec.store_bytes_max, per_day];
     let precomputes = Precomputes::new(
         Arc::clone(&model),
         plan,

@@ -44,6 +44,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "",
         "How many hours a precompute waits to be used before it is dropped.",
     ),
+    Setting::new(
+        "precomputes_per_client_per_day",
+        Kind::Count,
+        "as many as it likes",
+        "Most precomputes that one client may begin in 24 hours, used or not.",
+    ),
     Setting::new("predictions_max", Kind::Count, "", "Most predictions at once; beyond, BUSY."),
     Setting::new("client_garbles", Kind::Flag, "", "Let clients garble the circuits."),
     Setting::new("server_garbles", Kind::Flag, "", "Garble circuits for clients."),

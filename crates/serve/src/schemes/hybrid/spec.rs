@@ -61,6 +61,9 @@ pub struct HybridServerSpec {
     /// How many hours a precompute waits to be used; then it is dropped. A week by default.
     #[serde(default = "default_precompute_hours_max")]
     pub precompute_hours_max: u64,
+    /// Most precomputes that one client may begin in 24 hours, used or not; 0 (the default) for as many as it likes.
+    #[serde(default)]
+    pub precomputes_per_client_per_day: u64,
     /// Most predictions at once.
     #[serde(default = "default_predictions_max")]
     pub predictions_max: usize,
@@ -86,6 +89,7 @@ impl HybridServerSpec {
             precomputes_max: default_precomputes_max(),
             precompute_idle_ms_max: default_precompute_idle_ms_max(),
             precompute_hours_max: default_precompute_hours_max(),
+            precomputes_per_client_per_day: 0,
             predictions_max: default_predictions_max(),
             client_garbles: true,
             server_garbles: true,
