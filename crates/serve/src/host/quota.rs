@@ -2,7 +2,7 @@
 //!
 //! While there is room, a peer may have all of it. Once it is full, whoever asks gets its part from whoever has the
 //! most, as long as that is more than the asker has then; nobody else loses anything, and whoever has the most itself
-//! is refused. So a peer that takes all it can keeps nobody out, and one that asks for little loses nothing to it.
+//! is refused, but for what it has left alone for a while itself. So a peer that takes all it can keeps nobody out, and one that asks for little loses nothing to it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -41,6 +41,8 @@ impl Holder {
 /// The parts, by their names `K`.
 pub(crate) struct Quota<K> {
     amount_max: u64,
+    /// What a holder has left alone for longer gives room to what it asks for.
+    rest_max: Duration,
     amount: u64,
     parts: HashMap<K, Part>,
     held: HashMap<Holder, u64>,
@@ -61,7 +63,13 @@ pub(crate) struct Full;
 impl<K: Clone + Eq + Hash> Quota<K> {
     /// Of `amount_max` in all.
     pub fn new(amount_max: u64) -> Self {
-        Self { amount_max, amount: 0, parts: HashMap::new(), held: HashMap::new() }
+        let (rest_max, parts, held) = (Duration::MAX, HashMap::new(), HashMap::new());
+        Self { amount_max, rest_max, amount: 0, parts, held }
+    }
+
+    /// The same, where a holder's own part gives way that has rested for longer than `rest_max`.
+    pub fn resting(self, rest_max: Duration) -> Self {
+        Self { rest_max, ..self }
     }
 
     /// Gives `holder` a part of that name, in place of what the name had. Names the parts that had to go for it, which
@@ -81,12 +89,33 @@ impl<K: Clone + Eq + Hash> Quota<K> {
         let own_before = self.parts.get(&name).filter(|part| of_own(part)).map_or(0, |_| before);
         let own = self.of(holder) - own_before + amount;
         let needed = (self.amount - before + amount).saturating_sub(self.amount_max);
-        let going = self.givers(&name, holder, own, needed).ok_or(Full)?;
+        let going = match self.rested(&name, holder, needed, now) {
+            Some(going) => going,
+            None => self.givers(&name, holder, own, needed).ok_or(Full)?,
+        };
         going.iter().chain([&name]).for_each(|going| self.leave(going));
         self.parts.insert(name, Part { holder, amount, is_used: false, touched: now });
         *self.held.entry(holder).or_default() += amount;
         self.amount += amount;
         Ok(going)
+    }
+
+    /// Parts of `needed` in all that the asker itself has left alone.
+    fn rested(&self, name: &K, asker: Holder, needed: u64, now: Instant) -> Option<Vec<K>> {
+        let own = self.parts.iter().filter(|(key, part)| {
+            let rested = now.saturating_duration_since(part.touched);
+            part.holder == asker && *key != name && rested > self.rest_max
+        });
+        let mut own: Vec<_> = own.collect();
+        own.sort_by_key(|(_, part)| part.touched);
+        let (mut going, mut found) = (Vec::new(), 0);
+        let mut own = own.into_iter();
+        while found < needed {
+            let (key, part) = own.next()?;
+            found += part.amount;
+            going.push(key.clone());
+        }
+        Some(going)
     }
 
     /// Parts of `needed` in all, each of whoever then has the most, which is more than `own`.
@@ -200,6 +229,23 @@ mod tests {
         // The same once more, under a name that it has.
         assert_eq!(quota.enter(7, one, 1, now), Ok(vec![]));
         assert_eq!(quota.len(), 4);
+    }
+
+    #[test]
+    fn what_its_holder_has_left_alone_gives_way_to_what_it_asks_for() {
+        let [one, two] = [1, 2].map(Holder);
+        let now = Instant::now();
+        let mut quota = Quota::new(3).resting(SECOND * 10);
+        for (name, holder) in [(0, one), (1, one), (2, two)] {
+            quota.enter(name, holder, 1, now).unwrap();
+            quota.touch(&name, now);
+        }
+        assert_eq!(quota.enter(3, one, 1, now + SECOND * 10), Err(Full));
+        quota.touch(&0, now + SECOND * 5);
+        assert_eq!(quota.enter(3, one, 1, now + SECOND * 11), Ok(vec![1]));
+        assert_eq!(quota.enter(4, one, 1, now + SECOND * 11), Err(Full));
+        // Also where another has more.
+        assert_eq!(quota.enter(5, two, 1, now + SECOND * 11), Ok(vec![2]));
     }
 
     #[test]

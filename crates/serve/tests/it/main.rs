@@ -23,6 +23,7 @@ mod lookup;
 mod model;
 mod model_client;
 mod model_common;
+mod mutated;
 mod neighbours;
 mod onion;
 mod onion_model;

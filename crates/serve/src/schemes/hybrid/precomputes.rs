@@ -104,7 +104,7 @@ impl Precomputes {
         [idle_max, age_max]: [Duration; 2],
         displaced: Counter,
     ) -> Self {
-        let (sessions, places) = (HashMap::new(), Quota::new(sessions_max));
+        let (sessions, places) = (HashMap::new(), Quota::new(sessions_max).resting(REST_MAX));
         let mut bytes = Quota::new(bytes_max);
         let now = Instant::now();
         for kept in keep.list() {
@@ -299,6 +299,8 @@ fn order(message: &str) -> Refusal {
 }
 
 const BUSY_RETRY: Duration = Duration::from_millis(500);
+/// A client that begins another has given up what it left alone for so long.
+const REST_MAX: Duration = Duration::from_secs(30);
 /// Precomputes of a client are counted over so long.
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long a precompute keeps its place before its first step has come: what that takes on a slow line.
