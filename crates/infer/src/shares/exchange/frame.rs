@@ -55,7 +55,7 @@ pub(super) enum Kind {
     BeginWith(Name, Id),
     /// It does not begin: left has no precompute for it. Its number says nothing.
     Declined(Name),
-    /// Right has a client's part of one that left has not begun. Its number says nothing.
+    /// Right has a client's part of an inference, which left has not begun. Its number says nothing.
     Has(Name),
     /// Right has it no longer.
     Lacks(Name),
