@@ -144,7 +144,7 @@ def peak_bytes(pid: int) -> int:
 def served(model: Path, store: Path) -> Iterator[tuple[str, int]]:
     """A server of its own process: its address and process."""
     command = [*HUSHTABLE, "serve", str(model), "--port", "0", "--metrics-addr", "none"]
-    command += ["--store", str(store)]
+    command += ["--store", str(store), "--store-ledger", f"{store}-ledger"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -182,6 +182,7 @@ def privately(
     stores = {side: folder / f"{garbler}-{side}" for side in ("server", "client")}
     with served(model, stores["server"]) as (address, pid):
         to = ["--server", address, "--garbler", garbler, "--store", str(stores["client"])]
+        to += ["--store-ledger", f"{stores['client']}-ledger"]
         _, offline_s, offline_peak = call("precompute", "--count", "1", *to)
         stored = {side: folder_bytes(store) for side, store in stores.items()}
         answer, online_s, online_peak = call("query", "--input", str(image), *to)

@@ -56,7 +56,8 @@ def run(page: Path) -> bool:
         shell = subprocess.Popen(
             ["bash", "-c", text],
             cwd=folder,
-            env=environment,
+            # What the machine keeps of what was used goes with the folder.
+            env={**environment, "XDG_STATE_HOME": f"{folder}/.state"},
             stdin=subprocess.DEVNULL,
             stdout=(Path(folder) / ".printed").open("wb"),
             stderr=subprocess.STDOUT,

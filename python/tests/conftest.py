@@ -41,7 +41,16 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def ended() -> Iterator[None]:
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What this machine keeps of what was used goes into a folder of the run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STATE_DIRECTORY", raising=False)
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ended(state: None) -> Iterator[None]:
     """What commands are forked from goes with the run."""
     yield
     forks.close()

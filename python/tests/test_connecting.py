@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "down_mbps": 1.0,
     "store": "mine",
     "store_key": "key",
+    "store_ledger": "ledgers",
     "store_bytes_max": 1 << 40,
     "dealer": "client",
     "inferences": 1,

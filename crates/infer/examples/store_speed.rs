@@ -1,20 +1,26 @@
-//! Prints how fast records go into a folder of precomputes and out of it:
+//! Prints how fast records go into a folder of precomputes and out of it, and how long small ones take, of which most is
+//! the disk's:
 //! `cargo run --release -p hushtable-infer --example store_speed FOLDER`.
 
 use std::time::Instant;
 
 use hushtable_infer::records::Records;
-use hushtable_infer::store::{Head, Role, Store, StoreSpec};
+use hushtable_infer::store::{Head, LedgerPlace, Role, Store, StoreSpec};
 
 const RECORD_BYTES: usize = 2 << 20;
 const RECORDS: usize = 1000;
+const SMALL: u8 = 200;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args().nth(1).ok_or("which folder?")?;
     let folder = std::path::PathBuf::from(folder);
     std::fs::create_dir_all(&folder)?;
-    let spec =
-        StoreSpec { folder: folder.join("store"), bytes_max: 4 << 30, key: folder.join("key") };
+    let spec = StoreSpec {
+        folder: folder.join("store"),
+        bytes_max: 4 << 30,
+        key: folder.join("key"),
+        ledger: LedgerPlace::Folder(folder.join("ledgers")),
+    };
     let store = Store::open(&spec)?;
     let head = Head { id: [1; 16], plan: [2; 32], client_garbles: false, role: Role::Client };
     let record: Vec<u8> = (0..RECORD_BYTES).map(|i| i as u8).collect();
@@ -38,5 +44,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!(", get {:.0} MB/s", rate(start));
+    let ids: Vec<[u8; 16]> = (0..SMALL).map(|i| [i; 16]).collect();
+    let each = |start: Instant| start.elapsed().as_secs_f64() * 1e3 / f64::from(SMALL);
+    let start = Instant::now();
+    for id in &ids {
+        let writing = store.begin(Head { id: *id, ..head }, &[1000])?;
+        writing.put(0, &record[..1000])?;
+        writing.commit()?;
+    }
+    print!("of 1 KB: commit {:.2} ms", each(start));
+    let start = Instant::now();
+    for id in &ids {
+        store.take_id(id)?.ok_or("it is gone")?;
+    }
+    println!(", take {:.2} ms", each(start));
     Ok(())
 }

@@ -154,7 +154,10 @@ def _client(
 
         def kept(side: str) -> dict[str, Any]:
             """Where a server that deals keeps what it dealt."""
-            return {"precomputes": str(folder / side)} if dealer == "servers" else {}
+            if dealer != "servers":
+                return {}
+            ledger = str(folder / "ledgers")
+            return {"precomputes": str(folder / side), "precomputes_ledger": ledger}
 
         with (
             ServerProcess(

@@ -164,6 +164,9 @@ class ClientOptions:
         store: hybrid: folder where this client's halves of precomputes are kept; memory by default.
             One client at a time may use it.
         store_key: hybrid: the file of the key that the folder is sealed with; ``key`` in it.
+        store_ledger: hybrid: a folder, outside of ``store`` and on storage that is not put back
+            together with it, where it is written down which halves may still be used; where the
+            machine keeps its state by default.
         store_bytes_max: hybrid: most bytes of this client's halves.
         dealer: shares: the only one to accept: ``client``, who then may read more of the model than
             predictions say, or ``servers``, which deal beforehand; whichever the servers announce
@@ -192,6 +195,7 @@ class ClientOptions:
     down_mbps: float | None = field(default=None, metadata=_HYBRID)
     store: str | os.PathLike[str] | None = field(default=None, metadata=_HYBRID)
     store_key: str | os.PathLike[str] | None = field(default=None, metadata=_HYBRID)
+    store_ledger: str | os.PathLike[str] | None = field(default=None, metadata=_HYBRID)
     store_bytes_max: int = field(default=STORE_BYTES_MAX, metadata=_HYBRID)
     dealer: Dealer | None = field(default=None, metadata=_SHARES)
     inferences: int = field(default=32, metadata=_SHARES)

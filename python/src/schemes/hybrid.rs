@@ -94,6 +94,7 @@ struct Options {
     down_mbps: Option<f64>,
     store: Option<PathBuf>,
     store_key: Option<PathBuf>,
+    store_ledger: Option<PathBuf>,
     store_bytes_max: u64,
 }
 
@@ -130,7 +131,10 @@ impl Asked for HybridClient {
             parallelism,
             steps_max: own.steps,
             link,
-            store: own.store.map(|folder| PrecomputeStoreSpec { folder, key: own.store_key }),
+            store: own.store.map(|folder| {
+                let (key, ledger) = (own.store_key, own.store_ledger);
+                PrecomputeStoreSpec { folder, key, ledger }
+            }),
             store_bytes_max: own.store_bytes_max,
             ..HybridClientSpec::new(server)
         })
@@ -145,6 +149,11 @@ impl Asked for HybridClient {
             // Precomputes that can be used.
             "precomputes" => {
                 let count = async move { Ok::<_, Error>(self.precomputes().precomputes) };
+                answer(count, |_, count| Ok(count))
+            }
+            // Precomputes that were dropped, for they may have been used before.
+            "precomputes_refused" => {
+                let count = async move { Ok::<_, Error>(self.precomputes_refused()) };
                 answer(count, |_, count| Ok(count))
             }
             // Makes so many precomputes, of which somebody is told the steps that were made, and all of them.

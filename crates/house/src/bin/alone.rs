@@ -40,7 +40,10 @@ fn run(program: OsString, arguments: Vec<OsString>) -> io::Result<ExitCode> {
     // What a test's child starts, and leaves when it ends, is ours from then on.
     set_child_subreaper(Some(rustix::process::getpid()))?;
     let folder = folder_of(&env::temp_dir())?;
-    let status = Command::new(program).args(arguments).env("TMPDIR", &folder).status();
+    // What a test would leave in this machine's own state is left in the folder instead, where it is found.
+    let mut command = Command::new(program);
+    command.args(arguments).env("TMPDIR", &folder).env("XDG_STATE_HOME", &folder);
+    let status = command.status();
     let processes = processes_left()?;
     let files = files_left(&folder)?;
     fs::remove_dir_all(&folder)?;

@@ -1,5 +1,6 @@
 //! The files of a folder, and the order in which they come and go.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 use hushtable_mpc::fill_random;
 use zeroize::Zeroizing;
 
-use super::sealed::{Contents, KEY_FILE_BYTES_MAX, check_of};
-use super::spec::{Dropped, Listed, StoreError};
+use super::identity::{Identity, identity};
+use super::sealed::{Contents, KEY_FILE_BYTES_MAX, Seals, check_of, id_file};
+use super::spec::{Cause, Listed, StoreError};
 
 /// A folder that this process holds the lock of.
 pub(super) struct Folder {
@@ -58,8 +60,33 @@ impl Folder {
                 Err(StoreError::WrongKey { folder: self.path.clone(), key: key_path.to_owned() })
             }
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(failed(&path)(source)),
-            _ => self.replace("check", &check_of(key)),
+            _ => self.replace("check", |_| Ok(check_of(key).to_vec())),
         }
+    }
+
+    /// The folder's id, and whether it has been this folder's; a folder that is new, or a copy, gets one of its own.
+    pub(super) fn identify(&self, key: &[u8; 32]) -> Result<([u8; 16], bool), StoreError> {
+        let path = self.path.join("id");
+        match File::open(&path) {
+            Ok(file) => {
+                let own = identity(&file).map_err(failed(&path))?;
+                let mut bytes = Vec::new();
+                file.take(64).read_to_end(&mut bytes).map_err(failed(&path))?;
+                if let Some(id) = bytes.first_chunk::<16>()
+                    && bytes == id_file(key, id, &own)
+                {
+                    return Ok((*id, true));
+                }
+            }
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(&path)(source));
+            }
+            Err(_) => {}
+        }
+        let mut id = [0; 16];
+        fill_random(&mut id)?;
+        self.replace("id", |file| Ok(id_file(key, &id, &file).to_vec()))?;
+        Ok((id, false))
     }
 
     /// Makes a file for all records at once, so that a full disk is found out early.
@@ -83,34 +110,39 @@ impl Folder {
     }
 
     /// Puts a precompute's key in place: it may be taken from now on.
-    pub(super) fn commit(&self, id: &[u8; 16], key_file: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn commit(
+        &self,
+        id: &[u8; 16],
+        key_file: impl FnOnce(Identity) -> Result<Vec<u8>, StoreError>,
+    ) -> Result<(), StoreError> {
         self.replace(&format!("{}.key", name(id)), key_file)
     }
 
-    /// A precompute's key and what it is of.
+    /// A precompute's key and what it is of, and its number in the ledger.
     ///
     /// # Errors
     /// [`StoreError`]; within, what is wrong with the file.
     pub(super) fn contents(
         &self,
-        store_key: &[u8; 32],
+        seals: &Seals,
         id: &[u8; 16],
-    ) -> Result<Result<Contents, &'static str>, StoreError> {
+    ) -> Result<Result<(Contents, u64), Cause>, StoreError> {
         let path = self.key(id);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(Err("its key's file is gone"));
+                return Ok(Err(Cause::Damaged("its key's file is gone")));
             }
             Err(source) => return Err(failed(&path)(source)),
         };
+        let own = identity(&file).map_err(failed(&path))?;
         let mut bytes = Vec::new();
         let most = KEY_FILE_BYTES_MAX as u64 + 1;
         file.take(most).read_to_end(&mut bytes).map_err(failed(&path))?;
         if bytes.len() as u64 == most {
-            return Ok(Err("its key's file is too long"));
+            return Ok(Err(Cause::Damaged("its key's file is too long")));
         }
-        Ok(Contents::of_file(store_key, *id, &bytes))
+        Ok(Contents::of_file(seals, *id, &bytes, &own))
     }
 
     /// Deletes precomputes' keys, durably: nothing can use them from now on.
@@ -130,80 +162,80 @@ impl Folder {
         self.delete_data(id)
     }
 
-    /// Deletes what interrupted processes left, and what is damaged. Gives what is whole, oldest first,
-    /// and what was damaged.
-    pub(super) fn sweep(
-        &self,
-        store_key: &[u8; 32],
-    ) -> Result<(Vec<Listed>, Vec<Dropped>), StoreError> {
+    /// All that was committed, and what is wrong with each.
+    pub(super) fn survey(&self, seals: &Seals) -> Result<Vec<Surveyed>, StoreError> {
+        let ids = ids_of(&self.names()?, ".key");
+        ids.into_iter().map(|id| Ok((id, self.check(seals, &id)?))).collect()
+    }
+
+    /// Deletes these, and what interrupted processes left.
+    pub(super) fn sweep(&self, dropped: impl Iterator<Item = [u8; 16]>) -> Result<(), StoreError> {
+        for id in dropped {
+            self.delete(&id)?;
+        }
+        let names = self.names()?;
+        let keys: HashSet<_> = ids_of(&names, ".key").into_iter().collect();
+        // Of precomputes that were not committed, or that were taken.
+        for id in ids_of(&names, ".data").iter().filter(|id| !keys.contains(*id)) {
+            self.delete_data(id)?;
+        }
+        for name in names.iter().filter_map(|name| name.strip_suffix(".new")) {
+            let is_own = ["check", "id"].contains(&name)
+                || name.strip_suffix(".key").and_then(id_of).is_some();
+            if is_own {
+                remove(&self.path.join(format!("{name}.new")))?;
+            }
+        }
+        self.sync()
+    }
+
+    fn names(&self) -> Result<Vec<String>, StoreError> {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path).map_err(failed(&self.path))? {
             let entry = entry.map_err(failed(&self.path))?;
-            if let Some(name) = entry.file_name().to_str() {
-                names.push(name.to_owned());
-            }
+            names.extend(entry.file_name().into_string());
         }
-        let ids = |ending: &str| -> Vec<[u8; 16]> {
-            names.iter().filter_map(|name| id_of(name.strip_suffix(ending)?)).collect()
-        };
-        let (mut ready, mut dropped) = (Vec::new(), Vec::new());
-        let keys = ids(".key");
-        for id in &keys {
-            match self.check(store_key, id)? {
-                Ok(listed) => ready.push(listed),
-                Err(why) => {
-                    self.delete(id)?;
-                    dropped.push(Dropped { name: name(id), why: why.to_owned() });
-                }
-            }
-        }
-        // Of precomputes that were not committed, or that were taken.
-        for id in ids(".data").iter().filter(|id| !keys.contains(id)) {
-            self.delete_data(id)?;
-        }
-        for name in names.iter().filter(|name| name.ends_with(".new")) {
-            if name == "check.new" || name.strip_suffix(".key.new").and_then(id_of).is_some() {
-                remove(&self.path.join(name))?;
-            }
-        }
-        self.sync()?;
-        ready.sort_by_key(|listed| (listed.made, listed.head.id));
-        Ok((ready, dropped))
+        Ok(names)
     }
 
-    /// One precompute as it is in the folder; within, what is wrong with it.
+    /// One precompute as it is in the folder, and its number in the ledger; within, what is wrong with it.
     fn check(
         &self,
-        store_key: &[u8; 32],
+        seals: &Seals,
         id: &[u8; 16],
-    ) -> Result<Result<Listed, &'static str>, StoreError> {
-        let contents = match self.contents(store_key, id)? {
-            Ok(contents) => contents,
+    ) -> Result<Result<(Listed, u64), Cause>, StoreError> {
+        let (contents, number) = match self.contents(seals, id)? {
+            Ok(found) => found,
             Err(why) => return Ok(Err(why)),
         };
         match fs::metadata(self.data(id)) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(Err("its data are gone"));
+                return Ok(Err(DATA_GONE));
             }
             Err(source) => return Err(failed(&self.data(id))(source)),
             Ok(found) if found.len() != contents.data_bytes() => {
-                return Ok(Err("its data were cut or have grown"));
+                return Ok(Err(DATA_LENGTH));
             }
             Ok(_) => {}
         }
         let path = self.key(id);
         let made = fs::metadata(&path).and_then(|found| found.modified());
         let made = made.map_err(failed(&path))?;
-        Ok(Ok(Listed { head: contents.head, bytes: contents.bytes(), made }))
+        Ok(Ok((Listed { head: contents.head, bytes: contents.bytes(), made }, number)))
     }
 
-    /// A file of this name with these bytes, or as it was: never a part of it.
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    /// A file of this name with the bytes that are made for its identity, or as it was: never a part of it.
+    fn replace(
+        &self,
+        name: &str,
+        bytes: impl FnOnce(Identity) -> Result<Vec<u8>, StoreError>,
+    ) -> Result<(), StoreError> {
         let path = self.path.join(format!("{name}.new"));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&path).map_err(failed(&path))?;
-        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed(&path))?;
+        let bytes = bytes(identity(&file).map_err(failed(&path))?)?;
+        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed(&path))?;
         fs::rename(&path, self.path.join(name)).map_err(failed(&path))?;
         self.sync()
     }
@@ -285,6 +317,17 @@ fn remove(path: &Path) -> Result<(), StoreError> {
         Err(source) if source.kind() != io::ErrorKind::NotFound => Err(failed(path)(source)),
         _ => Ok(()),
     }
+}
+
+/// One that was committed, and its number in the ledger; within, what is wrong with it.
+pub(super) type Surveyed = ([u8; 16], Result<(Listed, u64), Cause>);
+
+pub(super) const DATA_GONE: Cause = Cause::Damaged("its data are gone");
+pub(super) const DATA_LENGTH: Cause = Cause::Damaged("its data were cut or have grown");
+
+/// Of which precomputes there are files of this ending.
+fn ids_of(names: &[String], ending: &str) -> Vec<[u8; 16]> {
+    names.iter().filter_map(|name| id_of(name.strip_suffix(ending)?)).collect()
 }
 
 pub(super) fn name(id: &[u8; 16]) -> String {

@@ -2,15 +2,16 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use zeroize::Zeroizing;
-
 use super::folder::{Folder, name};
-use super::spec::{Dropped, Head, Listed, Role};
+use super::ledger::Ledger;
+use super::sealed::Seals;
+use super::spec::{Cause, Dropped, Head, Listed, Role};
 
 /// An open folder, whoever holds it.
 pub(super) struct Inner {
     pub(super) folder: Folder,
-    pub(super) key: Zeroizing<[u8; 32]>,
+    pub(super) seals: Seals,
+    pub(super) ledger: Ledger,
     pub(super) bytes_max: u64,
     pub(super) state: Mutex<State>,
 }
@@ -60,9 +61,8 @@ impl Inner {
     }
 
     /// Lists a damaged precompute, which was deleted.
-    pub(super) fn drop_damaged<T>(&self, id: &[u8; 16], why: &str) -> Option<T> {
-        let dropped = Dropped { name: name(id), why: why.to_owned() };
-        self.state().dropped.push(dropped);
+    pub(super) fn drop_damaged<T>(&self, id: &[u8; 16], why: Cause) -> Option<T> {
+        self.state().dropped.push(Dropped { name: name(id), why });
         None
     }
 

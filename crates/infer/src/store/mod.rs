@@ -4,7 +4,8 @@
 //! ```text
 //! lock            held by the process that has the folder open
 //! check           that the store's key is the one the folder was made with
-//! ID.key          the precompute's own key, sealed by the store's, with what it is of
+//! id              the folder's id, bound to this file
+//! ID.key          the precompute's own key, sealed by the store's, with what it is of and the file that it is in
 //! ID.data         its records, each sealed by its own key
 //! ```
 //!
@@ -14,11 +15,33 @@
 //! committed it has no key in the folder either. What is left behind is swept when the folder is opened.
 //! (Against who reads freed blocks of the disk, the store's key stands: keep it on another one.)
 //!
+//! # A folder that is put back
+//!
+//! The folder alone cannot say that it is not a copy of what it was, so two things do that are no part of a copy:
+//!
+//! - The **ledger** (its module has the bytes), a file [outside of the folder](LedgerPlace): a precompute is entered there
+//!   before it is in the folder, and struck out, durably, before it is taken. Only what is entered is used. A ledger that is
+//!   missing, damaged, older than the folder, put back itself or another machine's vouches for nothing. So a folder that was
+//!   put back gives out what was not used since, or nothing.
+//! - The **files' identity** (number and time of birth), sealed into the folder's id, each key and the ledger: a file that
+//!   was copied or put back is another file. A copy of the folder gets an id, and so a ledger, of its own, and the
+//!   original's is as it was.
+//!
+//! What is refused is deleted, for precomputes can be made again, and told with its [`Cause`]. A volume that is mounted
+//! again, elsewhere too, has its files' identities as they were: a restart loses nothing where the ledger is there.
+//!
+//! Not noticed: blocks of a disk that are put back with both the folder and the ledger on them (a machine's snapshot, say),
+//! unless the other party's ledger is not; a running process's memory that is put back; and copies of files that keep number
+//! and time of birth (a snapshot of a file system), where the ledger is in the copy as well.
+//!
 //! Files are for this machine's eyes: they hold no input and no weights, but with the other party's half
 //! they would show both.
 
 mod folder;
+mod identity;
 mod inner;
+mod ledger;
+mod place;
 mod sealed;
 mod spec;
 mod taken;
@@ -27,12 +50,16 @@ mod writing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use folder::Folder;
 use inner::{Inner, State};
-use sealed::Contents;
-pub use spec::{Counts, Dropped, Head, Listed, RECORDS_MAX, Role, StoreError, StoreSpec};
+use ledger::Ledger;
+pub use place::LedgerPlace;
+use sealed::{Contents, Seals};
+pub use spec::{Cause, Counts, Dropped, Head, Listed, RECORDS_MAX, Role, StoreError, StoreSpec};
 pub use taken::Taken;
 pub use writing::Writing;
 
@@ -41,20 +68,54 @@ pub use writing::Writing;
 pub struct Store(Arc<Inner>);
 
 impl Store {
-    /// Opens a folder, makes what is missing, and sweeps what an interrupted process left.
+    /// Opens a folder, makes what is missing, and sweeps what an interrupted process left, and what the ledger does not
+    /// vouch for.
     ///
     /// # Errors
-    /// [`StoreError`]: a folder in use, a key that is none or not the folder's, or the file system.
+    /// [`StoreError`]: a folder in use, a key that is none or not the folder's, a ledger in use or within the folder, or the
+    /// file system.
     pub fn open(spec: &StoreSpec) -> Result<Self, StoreError> {
         let folder = Folder::open(&spec.folder)?;
         let key = folder::store_key(&spec.key)?;
         folder.check_key(&key, &spec.key)?;
-        let (ready, dropped) = folder.sweep(&key)?;
-        let state = Mutex::new(State { ready, dropped, ..State::default() });
-        Ok(Self(Arc::new(Inner { folder, key, bytes_max: spec.bytes_max, state })))
+        let (id, is_own) = folder.identify(&key)?;
+        let ledger = Ledger::open(&spec.ledger, &spec.folder, &key, id)?;
+        let seals = Seals { key, store: id };
+        let surveyed = folder.survey(&seals)?;
+        let numbers = surveyed.iter().filter_map(|(_, found)| Some(found.as_ref().ok()?.1));
+        let newest = numbers.max().unwrap_or(0);
+        let doubt = if is_own { ledger.doubt(newest) } else { Some(Cause::Copied) };
+        let (mut ready, mut dropped, mut entries) = (Vec::new(), Vec::new(), HashMap::new());
+        for (id, found) in surveyed {
+            let judged = found.and_then(|(listed, number)| match doubt {
+                Some(doubt) => Err(doubt),
+                None if !ledger.has(&id, number) => Err(Cause::Used),
+                None => Ok((listed, number)),
+            });
+            match judged {
+                Ok((listed, number)) => {
+                    entries.insert(id, number);
+                    ready.push(listed);
+                }
+                Err(why) => dropped.push((id, why)),
+            }
+        }
+        folder.sweep(dropped.iter().map(|(id, _)| *id))?;
+        ledger.begin(entries, newest)?;
+        ready.sort_by_key(|listed| (listed.made, listed.head.id));
+        let dropped = dropped.iter().map(|(id, why)| Dropped { name: folder::name(id), why: *why });
+        let state = Mutex::new(State { ready, dropped: dropped.collect(), ..State::default() });
+        let bytes_max = spec.bytes_max;
+        Ok(Self(Arc::new(Inner { folder, seals, ledger, bytes_max, state })))
     }
 
-    /// Precomputes that were found damaged, and deleted, since the folder was opened; each is told once.
+    /// The ledger's file.
+    pub fn ledger(&self) -> &Path {
+        self.0.ledger.path()
+    }
+
+    /// Precomputes that were found damaged, or not known to be unused, and deleted, since the folder was opened; each is told
+    /// once.
     pub fn dropped(&self) -> Vec<Dropped> {
         std::mem::take(&mut self.0.state().dropped)
     }
@@ -138,7 +199,8 @@ impl Store {
     /// [`StoreError::Io`], where the folder does not let it go.
     pub fn discard(&self, id: &[u8; 16]) -> Result<bool, StoreError> {
         let Some(listed) = self.0.claim(|head| head.id == *id) else { return Ok(false) };
-        let deleted = self.0.folder.delete(&listed.head.id);
+        let id = &listed.head.id;
+        let deleted = self.0.ledger.strike(&[*id]).and_then(|()| self.0.folder.delete(id));
         self.0.release(&listed.head.id);
         deleted.map(|()| true)
     }

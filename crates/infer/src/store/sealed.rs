@@ -6,7 +6,8 @@ use aegis::aegis256::Aegis256;
 use hushtable_mpc::{EntropyError, fill_random};
 use zeroize::Zeroizing;
 
-use super::spec::{Head, RECORDS_MAX, Role};
+use super::identity::{IDENTITY_BYTES, Identity};
+use super::spec::{Cause, Head, RECORDS_MAX, Role};
 
 const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 16;
@@ -15,12 +16,28 @@ pub(super) const SEAL_BYTES: usize = NONCE_BYTES + TAG_BYTES;
 /// Bytes of a record that are sealed and written at a time: they stay in the cache.
 const PIECE_BYTES: usize = 1 << 16;
 /// What a key's file begins with: its kind and version.
-const MAGIC: [u8; 8] = *b"htprec\x00\x01";
+const MAGIC: [u8; 8] = *b"htprec\x00\x02";
 /// Bytes of a key's file before the sizes, without seal and magic.
-const FIXED_BYTES: usize = 32 + 32 + 1 + 1 + 4;
+const FIXED_BYTES: usize = ORIGIN_BYTES + 32 + 32 + 1 + 1 + 4;
+const ORIGIN_BYTES: usize = 16 + 8 + IDENTITY_BYTES;
 /// Most bytes of a key's file.
 pub(super) const KEY_FILE_BYTES_MAX: usize =
     MAGIC.len() + SEAL_BYTES + FIXED_BYTES + 8 * RECORDS_MAX;
+
+/// What a folder's files are sealed by.
+pub(super) struct Seals {
+    pub(super) key: Zeroizing<[u8; 32]>,
+    /// The folder's id.
+    pub(super) store: [u8; 16],
+}
+
+/// What is bound to a key's file, so that it is none in another place.
+pub(super) struct Origin {
+    /// Its number in the ledger.
+    pub(super) number: u64,
+    /// The file's own identity.
+    pub(super) file: Identity,
+}
 
 /// A precompute's key, what it is of, and where its records are.
 pub(super) struct Contents {
@@ -63,8 +80,11 @@ impl Contents {
     }
 
     /// The key's file.
-    pub(super) fn to_file(&self, store_key: &[u8; 32]) -> Result<Vec<u8>, EntropyError> {
+    pub(super) fn to_file(&self, seals: &Seals, origin: &Origin) -> Result<Vec<u8>, EntropyError> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(FIXED_BYTES + 8 * self.records()));
+        bytes.extend_from_slice(&seals.store);
+        bytes.extend(origin.number.to_le_bytes());
+        bytes.extend_from_slice(&origin.file);
         bytes.extend_from_slice(&*self.key);
         bytes.extend_from_slice(&self.head.plan);
         bytes.push(u8::from(self.head.client_garbles));
@@ -74,28 +94,37 @@ impl Contents {
             bytes.extend((pair[1] - pair[0] - SEAL_BYTES as u64).to_le_bytes());
         }
         let mut file = MAGIC.to_vec();
-        file.extend(seal(store_key, &file_place(&self.head.id), &bytes)?);
+        file.extend(seal(&seals.key, &file_place(&self.head.id), &bytes)?);
         Ok(file)
     }
 
-    /// Reads a key's file.
+    /// Reads a key's file, of this identity; with it its number in the ledger.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn of_file(
-        store_key: &[u8; 32],
+        seals: &Seals,
         id: [u8; 16],
         file: &[u8],
-    ) -> Result<Self, &'static str> {
-        let sealed = file.strip_prefix(&MAGIC).ok_or("its key's file is of another kind")?;
-        let changed = "its key's file was changed or cut";
+        own: &Identity,
+    ) -> Result<(Self, u64), Cause> {
+        let other_kind =
+            Cause::Damaged("its key's file is of another kind, or of an older version");
+        let sealed = file.strip_prefix(&MAGIC).ok_or(other_kind)?;
+        let changed = Cause::Damaged("its key's file was changed or cut");
         let (before, text) = sealed.split_first_chunk::<SEAL_BYTES>().ok_or(changed)?;
         let mut bytes = Zeroizing::new(text.to_vec());
-        if !open(store_key, &file_place(&id), before, &mut bytes) {
+        if !open(&seals.key, &file_place(&id), before, &mut bytes) {
             return Err(changed);
         }
-        let short = "its key's file is too short";
-        let (key, rest) = bytes.split_first_chunk::<32>().ok_or(short)?;
+        let short = Cause::Damaged("its key's file is too short");
+        let (store, rest) = bytes.split_first_chunk::<16>().ok_or(short)?;
+        let (number, rest) = rest.split_first_chunk::<8>().ok_or(short)?;
+        let (file, rest) = rest.split_first_chunk::<IDENTITY_BYTES>().ok_or(short)?;
+        if *store != seals.store || file != own {
+            return Err(Cause::Copied);
+        }
+        let (key, rest) = rest.split_first_chunk::<32>().ok_or(short)?;
         let (plan, rest) = rest.split_first_chunk::<32>().ok_or(short)?;
         let ([garbles, role], rest) = rest.split_first_chunk::<2>().ok_or(short)?;
         let (count, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
@@ -103,14 +132,15 @@ impl Contents {
         let is_counted = sizes.len() == u32::from_le_bytes(*count) as usize && odd.is_empty();
         let role = ROLES.into_iter().find(|it| role_byte(*it) == *role);
         let (true, Some(role), true) = (*garbles < 2, role, is_counted) else {
-            return Err("its key's file is malformed");
+            return Err(Cause::Damaged("its key's file is malformed"));
         };
         let sizes = sizes.iter().map(|size| u64::from_le_bytes(*size));
-        Ok(Self {
+        let own = Self {
             head: Head { id, plan: *plan, client_garbles: *garbles == 1, role },
             key: Zeroizing::new(*key),
             offsets: offsets(sizes),
-        })
+        };
+        Ok((own, u64::from_le_bytes(*number)))
     }
 
     /// Writes a record as it is in the data: `write` takes bytes and where they go.
@@ -169,6 +199,15 @@ fn key_file_bytes(records: usize) -> u64 {
 /// What a folder keeps to know its key by.
 pub(super) fn check_of(store_key: &[u8; 32]) -> [u8; 32] {
     blake3::keyed_hash(store_key, b"hushtable precomputes v1").into()
+}
+
+/// What a folder keeps to know its own id by, in a file of this identity.
+pub(super) fn id_file(store_key: &[u8; 32], id: &[u8; 16], file: &Identity) -> [u8; 48] {
+    let text = [b"hushtable precomputes, the folder's id".as_slice(), id, file].concat();
+    let mut bytes = [0; 48];
+    bytes[..16].copy_from_slice(id);
+    bytes[16..].copy_from_slice(blake3::keyed_hash(store_key, &text).as_bytes());
+    bytes
 }
 
 fn offsets(record_bytes: impl Iterator<Item = u64>) -> Vec<u64> {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use hushtable_mpc::compare::Half;
 use hushtable_mpc::{EntropyError, Party};
 
+use super::place::LedgerPlace;
 use crate::records::RecordError;
 
 /// Most records of one precompute.
@@ -22,6 +23,8 @@ pub struct StoreSpec {
     pub bytes_max: u64,
     /// A file of 32 bytes that only its owner may read; it is made where there is none.
     pub key: PathBuf,
+    /// Where it is written down, outside of the folder, what may still be used.
+    pub ledger: LedgerPlace,
 }
 
 /// What a precompute is of.
@@ -105,7 +108,55 @@ pub struct Dropped {
     /// The file's name without its ending.
     pub name: String,
     /// What was wrong with it.
-    pub why: String,
+    pub why: Cause,
+}
+
+/// Why a precompute is not used, and deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Its files.
+    #[error("{0}")]
+    Damaged(&'static str),
+    /// Its file, or the folder, is not the one that was made.
+    #[error(
+        "it was copied, or put back from a backup, and may have been used since: keep no backups of such folders"
+    )]
+    Copied,
+    /// The ledger has no entry of it.
+    #[error(
+        "its ledger says that it was used or dropped: the folder was put back, or the process ended as it was taken"
+    )]
+    Used,
+    /// There is no ledger.
+    #[error(
+        "its ledger is missing, so nobody knows whether it was used: keep ledgers where they outlive a restart"
+    )]
+    NoLedger,
+    /// The ledger's bytes are not those that were written.
+    #[error("its ledger is damaged, so nobody knows whether it was used")]
+    DamagedLedger,
+    /// The ledger's file is not the one that was made.
+    #[error(
+        "its ledger was copied, or put back from a backup, and may not say what was used since"
+    )]
+    CopiedLedger,
+    /// The ledger does not know of what was made last.
+    #[error("its ledger is older than the folder, and may not say what was used since")]
+    OlderLedger,
+    /// The ledger was begun on another machine.
+    #[error(
+        "its ledger is another machine's: this disk is a copy, or the machine has another id; name a place for \
+         ledgers where machines share one"
+    )]
+    OtherMachine,
+}
+
+impl Cause {
+    /// Whether it is whole, and only not known to be unused.
+    pub fn is_refusal(self) -> bool {
+        !matches!(self, Self::Damaged(_))
+    }
 }
 
 /// A folder that cannot be used, or a precompute that it cannot take in.
@@ -125,6 +176,38 @@ pub enum StoreError {
     Locked {
         /// Which.
         folder: PathBuf,
+    },
+    /// Another process has this folder open, or a copy of it.
+    #[error(
+        "{folder} has a ledger that is in use ({ledger}): another process has a copy of the folder open; each \
+         process needs a folder of its own, which begins empty"
+    )]
+    LedgerLocked {
+        /// The ledger's lock.
+        ledger: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A ledger that would be put back with its folder.
+    #[error(
+        "ledgers in {ledger} would be copied and put back with {folder}: keep them outside of it"
+    )]
+    LedgerInside {
+        /// Where ledgers are to be.
+        ledger: PathBuf,
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The ledger cannot be read or written.
+    #[error(
+        "{path}: {source}. There it is written down which precomputes may still be used: name another place for \
+         ledgers, outside of the folder, where this process may write"
+    )]
+    Ledger {
+        /// Which file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// A file of a key that is none.
     #[error("{path} cannot be the store's key: {why}")]

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
+use super::folder::{DATA_GONE, DATA_LENGTH};
 use super::inner::Inner;
 use super::sealed::Contents;
-use super::spec::{Head, Listed, StoreError};
+use super::spec::{Cause, Head, Listed, StoreError};
 use super::writing::{io_error, read};
 use crate::records::{RecordError, Records};
 
@@ -38,13 +39,16 @@ impl Taken {
         let open = |listed: &Listed| {
             let id = listed.head.id;
             let claim = Claim { store: Arc::clone(store), id };
-            (claim, folder.contents(&store.key, &id), folder.open_data(&id))
+            (claim, folder.contents(&store.seals, &id), folder.open_data(&id))
         };
         let opened: Vec<_> = listed.iter().map(open).collect();
         let ids: Vec<[u8; 16]> = listed.iter().map(|listed| listed.head.id).collect();
         #[cfg(test)]
+        super::tests::cut("before they are struck out");
+        // Before anything is handed out; where they cannot be struck out and deleted, nothing is.
+        store.ledger.strike(&ids)?;
+        #[cfg(test)]
         super::tests::cut("before the key is deleted");
-        // Before anything is handed out; where they cannot be deleted, nothing is.
         folder.delete_keys(&ids)?;
         #[cfg(test)]
         super::tests::cut("after the key is deleted");
@@ -53,7 +57,8 @@ impl Taken {
         super::tests::cut("after the data are deleted");
         let mut taken = Vec::with_capacity(opened.len());
         for (claim, found, data) in opened {
-            taken.extend(Self::whole(claim, found?, data)?);
+            let found = found?.map(|(contents, _)| contents);
+            taken.extend(Self::whole(claim, found, data)?);
         }
         Ok(taken)
     }
@@ -61,7 +66,7 @@ impl Taken {
     /// None where it is damaged.
     fn whole(
         claim: Claim,
-        found: Result<Contents, &'static str>,
+        found: Result<Contents, Cause>,
         data: Result<(File, u64), StoreError>,
     ) -> Result<Option<Self>, StoreError> {
         let id = claim.id;
@@ -72,12 +77,12 @@ impl Taken {
         let (file, bytes) = match data {
             Ok(data) => data,
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(claim.store.drop_damaged(&id, "its data are gone"));
+                return Ok(claim.store.drop_damaged(&id, DATA_GONE));
             }
             Err(error) => return Err(error),
         };
         if bytes != contents.data_bytes() {
-            return Ok(claim.store.drop_damaged(&id, "its data were cut or have grown"));
+            return Ok(claim.store.drop_damaged(&id, DATA_LENGTH));
         }
         Ok(Some(Self { claim, contents, file }))
     }

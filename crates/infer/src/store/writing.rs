@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::folder::failed;
 use super::inner::Inner;
-use super::sealed::{Contents, SEAL_BYTES};
+use super::sealed::{Contents, Origin, SEAL_BYTES};
 use super::spec::{Head, Listed, StoreError};
 use crate::records::{RecordError, Records};
 
@@ -49,10 +49,16 @@ impl Writing {
         }
         let path = self.store.folder.data(id);
         self.file.sync_all().map_err(failed(&path))?;
-        let key_file = self.contents.to_file(&self.store.key)?;
+        #[cfg(test)]
+        super::tests::cut("before it is entered");
+        let number = self.store.ledger.enter(id)?;
         #[cfg(test)]
         super::tests::cut("before the key is written");
-        self.store.folder.commit(id, &key_file)?;
+        let key_file = |file| {
+            let origin = Origin { number, file };
+            Ok(self.contents.to_file(&self.store.seals, &origin)?)
+        };
+        self.store.folder.commit(id, key_file)?;
         #[cfg(test)]
         super::tests::cut("after the key is written");
         *is_committed = true;

@@ -7,6 +7,8 @@ pub(crate) mod bundles;
 #[cfg(feature = "ckks")]
 pub(crate) mod ckks;
 pub(crate) mod described;
+#[cfg(any(feature = "hybrid", feature = "shares"))]
+mod dropped;
 #[cfg(feature = "hybrid")]
 pub(crate) mod hybrid;
 #[cfg(any(feature = "onion", feature = "pair"))]

@@ -40,7 +40,7 @@ async fn connect(url: String, garbler: Garbler) -> HybridClient {
 }
 
 #[track_caller]
-fn check(found: &[f32], expected: &[f32]) {
+pub fn check(found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         assert!((found - expected).abs() < 1.0 / 64.0, "{found} for {expected}");
@@ -245,7 +245,7 @@ async fn a_precompute_is_used_once_whatever_comes_of_it() {
     let folder = TempDir::new().unwrap();
     let server = start(spec(bundle(folder.path(), 1)));
     let store = TempDir::new().unwrap();
-    let own = PrecomputeStoreSpec { folder: store.path().join("own"), key: None };
+    let own = kept_in(&store.path().join("own"));
     let spec =
         HybridClientSpec { store: Some(own.clone()), ..client_spec(server.url(), Garbler::Server) };
     let client = HybridClient::connect(&spec).await.unwrap();
@@ -332,17 +332,26 @@ async fn a_server_keeps_no_more_than_it_may() {
     );
 }
 
+/// A client's folder, whose ledger is beside it.
+fn kept_in(folder: &Path) -> PrecomputeStoreSpec {
+    let ledger = Some(folder.with_extension("ledgers"));
+    PrecomputeStoreSpec { folder: folder.to_owned(), key: None, ledger }
+}
+
 /// A client whose halves are in `folder`, in this process.
-async fn with_store(url: String, folder: &Path, garbler: Garbler) -> HybridClient {
-    let store = Some(PrecomputeStoreSpec { folder: folder.to_owned(), key: None });
+pub async fn with_store(url: String, folder: &Path, garbler: Garbler) -> HybridClient {
+    let store = Some(kept_in(folder));
     let spec = HybridClientSpec { store, ..client_spec(url, garbler) };
     HybridClient::connect(&spec).await.unwrap()
 }
 
 /// A server of its own process at `addr`, with a store in `folder`.
 fn process(folder: &Path, addr: SocketAddr) -> Process {
-    let mut spec =
-        HybridServerSpec { store: Some(folder.join("server")), ..spec(folder.join("shapes")) };
+    let mut spec = HybridServerSpec {
+        store: Some(folder.join("server")),
+        store_ledger: Some(folder.join("ledgers")),
+        ..spec(folder.join("shapes"))
+    };
     spec.network.addr = addr;
     Process::start(folder, "hybrid", &spec, &["hybrid"])
 }
@@ -359,7 +368,7 @@ async fn precomputes_outlive_both_processes_and_a_server_that_is_killed() {
         let client = with_store(url.clone(), &own, garbler).await;
         client.precompute(3, None).await.unwrap();
         // A folder is one process's, and one client's.
-        let store = Some(PrecomputeStoreSpec { folder: own.clone(), key: None });
+        let store = Some(kept_in(&own));
         let spec = HybridClientSpec { store, ..client_spec(url.clone(), garbler) };
         let error = HybridClient::connect(&spec).await.err().unwrap();
         assert!(
@@ -439,7 +448,7 @@ async fn a_server_killed_in_a_prediction_is_an_error_and_the_precompute_is_gone(
         fast.precompute(2, None).await.unwrap();
         drop(fast);
         let link = LinkSpec { up_bits_per_s: None, down_bits_per_s: Some(down_bits_per_s) };
-        let store = Some(PrecomputeStoreSpec { folder: own.clone(), key: None });
+        let store = Some(kept_in(&own));
         let spec = HybridClientSpec { link, store, ..client_spec(url.clone(), Garbler::Server) };
         let slow = Arc::new(HybridClient::connect(&spec).await.unwrap());
         let predicting = {

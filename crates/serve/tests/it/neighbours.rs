@@ -126,7 +126,8 @@ async fn silent_predictions_keep_nobody_out() {
     let folder = TempDir::new().unwrap();
     let server = start(HybridServerSpec { predictions_max: 2, ..spec(bundle(folder.path(), 1)) });
     let kept = TempDir::new().unwrap();
-    let store = Some(PrecomputeStoreSpec { folder: kept.path().join("own"), key: None });
+    let [folder, ledger] = ["own", "ledgers"].map(|name| kept.path().join(name));
+    let store = Some(PrecomputeStoreSpec { folder, key: None, ledger: Some(ledger) });
     let endpoint = EndpointSpec::new(server.url(), None);
     let maker = HybridClient::connect(&HybridClientSpec { store, ..patient(endpoint) }).await;
     let maker = maker.unwrap();

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tonic::Code;
 use tonic_types::StatusExt;
 
-const SIDES: [Side; 2] = [Side::Left, Side::Right];
+pub const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
 pub(crate) fn spec(
     bundle: &Bundle,
@@ -32,6 +32,7 @@ pub(crate) fn spec(
     SharesServerSpec {
         dealer: DealtBy::Servers,
         precomputes: Some(place.join(side.to_string())),
+        precomputes_ledger: Some(place.join("ledgers")),
         refill_percent: 100,
         ..bundle.spec(side, peer)
     }
@@ -45,7 +46,7 @@ fn start(bundle: &Bundle, place: &Path) -> [Running; 2] {
 }
 
 /// Waits until the metric of that name is at least `least`, but not for ever.
-async fn reaches(addr: std::net::SocketAddr, name: &str, least: f64) {
+pub async fn reaches(addr: std::net::SocketAddr, name: &str, least: f64) {
     let is_so = async || metric_of(&page(addr, "/metrics").await.1, name) >= least;
     until(&format!("{name} reaches {least}"), is_so).await;
 }
@@ -219,7 +220,7 @@ async fn what_was_dealt_outlives_a_restart_of_either_server() {
 }
 
 /// Ids of what a server has in its folder.
-fn ids(place: &Path, side: Side) -> std::collections::BTreeSet<String> {
+pub fn ids(place: &Path, side: Side) -> std::collections::BTreeSet<String> {
     let entries = std::fs::read_dir(place.join(side.to_string())).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter_map(|name| name.strip_suffix(".key").map(str::to_owned)).collect()

@@ -254,6 +254,11 @@ impl Stock {
         self.store.room(&[Precompute::bytes_of(&self.outline) as u64]) as usize
     }
 
+    /// The folder, for what was dropped of it and why.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
     /// How full the folder is.
     pub fn counts(&self) -> Counts {
         self.store.counts()

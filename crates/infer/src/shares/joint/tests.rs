@@ -16,7 +16,7 @@ use crate::shares::gate::Gates;
 use crate::shares::price::{Model, features};
 use crate::shares::words::mask;
 use crate::shares::{Dealers, Error, Server, Session, reference};
-use crate::store::{StoreError, StoreSpec};
+use crate::store::{LedgerPlace, StoreError, StoreSpec};
 
 fn spec(bottom: &[usize], top: &[usize], rows: &[u64], bag: usize) -> DlrmSpec {
     let names: Vec<String> = (0..rows.len()).map(|index| format!("C{index}")).collect();
@@ -384,6 +384,7 @@ fn stocks(place: &std::path::Path, outline: &Outline) -> [Stock; 2] {
             folder: place.join(name),
             bytes_max: 1 << 14,
             key: place.join(format!("{name}.key")),
+            ledger: LedgerPlace::Folder(place.join("ledgers")),
         };
         Stock::open(&spec, half, outline).unwrap()
     })
@@ -454,6 +455,7 @@ fn what_is_in_stock_is_used_once_also_after_a_restart() {
         folder: place.path().join("left"),
         bytes_max: 1 << 14,
         key: place.path().join("left.key"),
+        ledger: LedgerPlace::Folder(place.path().join("ledgers")),
     };
     let refused = Stock::open(&spec, Half::Right, outline).map(drop);
     assert!(matches!(refused, Err(StockError::Store(StoreError::OtherParty { .. }))));
@@ -488,6 +490,7 @@ fn what_is_taken_ahead_is_used_in_order_and_agreed_on_like_the_rest() {
             folder: place.path().join("left"),
             bytes_max: 1 << 14,
             key: place.path().join("left.key"),
+            ledger: LedgerPlace::Folder(place.path().join("ledgers")),
         },
         Half::Left,
         outline,

@@ -10,6 +10,7 @@ use super::machines::{
     Head, Listed, Memory, RecordError, Records, Store, StoreError, StoreSpec, Writing,
 };
 use super::spec::PrecomputeStoreSpec;
+use crate::schemes::dropped::tell;
 
 /// How many precomputes are kept, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,8 @@ pub(super) enum KeepError {
 
 /// Halves of precomputes, one side's.
 pub(super) enum Keep {
-    Folder(Store),
+    /// With how many were refused that may have been used before.
+    Folder(Store, AtomicU64),
     Memory(Shelf),
 }
 
@@ -99,16 +101,21 @@ impl Keep {
             let (bytes, held) = Default::default();
             return Ok(Self::Memory(Shelf { bytes_max, bytes, held }));
         };
-        let spec = StoreSpec { folder: spec.folder.clone(), bytes_max, key: spec.key_file() };
-        let store = Store::open(&spec)?;
-        tell_dropped(&store);
-        Ok(Self::Folder(store))
+        let spec = StoreSpec {
+            folder: spec.folder.clone(),
+            bytes_max,
+            key: spec.key_file(),
+            ledger: spec.ledger.clone().into(),
+        };
+        let (store, refused) = (Store::open(&spec)?, AtomicU64::new(0));
+        refused.fetch_add(tell(&store), Ordering::Relaxed);
+        Ok(Self::Folder(store, refused))
     }
 
     /// Bytes that a half takes whose records have these sizes.
     pub fn bytes_of(&self, record_bytes: &[u64]) -> u64 {
         match self {
-            Self::Folder(_) => Store::bytes_of(record_bytes),
+            Self::Folder(..) => Store::bytes_of(record_bytes),
             Self::Memory(_) => record_bytes.iter().sum(),
         }
     }
@@ -116,7 +123,7 @@ impl Keep {
     /// Makes room for a half whose records have these sizes.
     pub fn begin(&self, head: Head, record_bytes: &[u64]) -> Result<Arc<Opened>, KeepError> {
         let opened = match self {
-            Self::Folder(store) => Opened::Folder(store.begin(head, record_bytes)?),
+            Self::Folder(store, _) => Opened::Folder(store.begin(head, record_bytes)?),
             Self::Memory(shelf) => {
                 let room = Arc::new(shelf.room(record_bytes.iter().sum())?);
                 let (records, made) = (Arc::new(Memory::default()), SystemTime::now());
@@ -130,9 +137,9 @@ impl Keep {
     /// Takes one out, for good.
     pub fn take(&self, id: &PrecomputeId) -> Result<Option<Half>, KeepError> {
         Ok(match self {
-            Self::Folder(store) => {
+            Self::Folder(store, refused) => {
                 let taken = store.take_id(id)?;
-                tell_dropped(store);
+                refused.fetch_add(tell(store), Ordering::Relaxed);
                 taken.map(|taken| Half { head: *taken.head(), records: Arc::new(taken) })
             }
             Self::Memory(shelf) => {
@@ -145,7 +152,7 @@ impl Keep {
     /// What can be taken, the oldest first.
     pub fn list(&self) -> Vec<Kept> {
         match self {
-            Self::Folder(store) => {
+            Self::Folder(store, _) => {
                 let listed = store.list().into_iter();
                 let kept = |it: Listed| Kept { head: it.head, made: it.made, bytes: it.bytes };
                 listed.map(kept).collect()
@@ -166,7 +173,7 @@ impl Keep {
     /// Whether one of this id can be taken.
     pub fn has(&self, id: &PrecomputeId) -> bool {
         match self {
-            Self::Folder(store) => store.list().iter().any(|listed| listed.head.id == *id),
+            Self::Folder(store, _) => store.list().iter().any(|listed| listed.head.id == *id),
             Self::Memory(shelf) => lock(&shelf.held).contains_key(id),
         }
     }
@@ -174,7 +181,7 @@ impl Keep {
     /// Drops one that will not be used.
     pub fn discard(&self, id: &PrecomputeId) -> Result<(), KeepError> {
         match self {
-            Self::Folder(store) => {
+            Self::Folder(store, _) => {
                 store.discard(id)?;
                 Ok(())
             }
@@ -185,10 +192,18 @@ impl Keep {
         }
     }
 
+    /// How many were refused so far, for they may have been used before.
+    pub fn refused(&self) -> u64 {
+        match self {
+            Self::Folder(_, refused) => refused.load(Ordering::Relaxed),
+            Self::Memory(_) => 0,
+        }
+    }
+
     /// How much is kept.
     pub fn count(&self) -> PrecomputeCount {
         match self {
-            Self::Folder(store) => {
+            Self::Folder(store, _) => {
                 let counts = store.counts();
                 PrecomputeCount { precomputes: counts.ready, bytes: counts.bytes }
             }
@@ -263,17 +278,6 @@ impl From<StoreError> for KeepError {
             StoreError::Record(error) => Self::Damaged(error),
             error => Self::Medium(error.to_string()),
         }
-    }
-}
-
-/// Says which precomputes were found damaged.
-fn tell_dropped(store: &Store) {
-    for dropped in store.dropped() {
-        tracing::warn!(
-            name = dropped.name,
-            why = dropped.why,
-            "a precompute was damaged, and is dropped"
-        );
     }
 }
 

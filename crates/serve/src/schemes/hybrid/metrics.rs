@@ -1,6 +1,6 @@
 //! What a server of hybrid inference counts. Nothing here says what was asked.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,6 +19,7 @@ pub(super) struct HybridMetrics {
     pub finished: Counter,
     pub used: Counter,
     pub displaced: Counter,
+    refused: Counter,
     pub predicted: Counter,
     pub step_seconds: Histogram,
     pub prediction_seconds: Histogram,
@@ -33,6 +34,7 @@ impl HybridMetrics {
             finished: Counter::default(),
             used: Counter::default(),
             displaced: Counter::default(),
+            refused: Counter::default(),
             predicted: Counter::default(),
             step_seconds: seconds(),
             prediction_seconds: seconds(),
@@ -55,6 +57,11 @@ impl HybridMetrics {
             "Precomputes and predictions that lost their room to a client that had less",
             self.displaced.clone(),
         );
+        r.register(
+            "precomputes_refused",
+            "Precomputes that may have been used before, and were dropped",
+            self.refused.clone(),
+        );
         r.register("predictions", "Predictions that came to their end", self.predicted.clone());
         r.register_with_unit(
             "step",
@@ -76,5 +83,6 @@ impl HybridMetrics {
         self.open.set(precomputes.open() as u64);
         self.kept.set(count.precomputes as u64);
         self.kept_bytes.set(count.bytes);
+        self.refused.inner().store(precomputes.refused(), Ordering::Relaxed);
     }
 }

@@ -284,6 +284,11 @@ impl Precomputes {
         lock(&self.state).places.len()
     }
 
+    /// How many were refused so far, for they may have been used before.
+    pub fn refused(&self) -> u64 {
+        self.keep.refused()
+    }
+
     pub fn count(&self) -> PrecomputeCount {
         self.keep.count()
     }

@@ -21,6 +21,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "File of the key that --store is sealed with; made where there is none.",
     ),
     Setting::new(
+        "store_ledger",
+        Kind::Path,
+        "where the machine keeps its state",
+        "Folder, outside of --store, that says what of it may still be used.",
+    ),
+    Setting::new(
         "store_bytes_max",
         Kind::Bytes,
         "",

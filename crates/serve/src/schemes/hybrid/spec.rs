@@ -17,6 +17,8 @@ pub struct PrecomputeStoreSpec {
     pub folder: PathBuf,
     /// The file of the key that they are sealed with, made where there is none; in the folder by default.
     pub key: Option<PathBuf>,
+    /// A folder for the ledger of what may still be used, outside of `folder`; where this machine keeps its state by default.
+    pub ledger: Option<PathBuf>,
 }
 
 impl PrecomputeStoreSpec {
@@ -49,6 +51,10 @@ pub struct HybridServerSpec {
     /// The file of the key that the folder is sealed with. None for `key` in the folder.
     #[serde(default)]
     pub store_key: Option<PathBuf>,
+    /// The folder of the ledger that says which precomputes may still be used: outside of `store`, on storage that is not
+    /// put back together with it. None for where this machine keeps its state.
+    #[serde(default)]
+    pub store_ledger: Option<PathBuf>,
     /// Most bytes of precomputes, those that are being made included. 64 GiB by default.
     #[serde(default = "default_store_bytes_max")]
     pub store_bytes_max: u64,
@@ -85,6 +91,7 @@ impl HybridServerSpec {
             threads: 0,
             store: None,
             store_key: None,
+            store_ledger: None,
             store_bytes_max: default_store_bytes_max(),
             precomputes_max: default_precomputes_max(),
             precompute_idle_ms_max: default_precompute_idle_ms_max(),
@@ -99,7 +106,8 @@ impl HybridServerSpec {
     /// Where precomputes are kept, where they are kept in a folder.
     pub(super) fn precompute_store(&self) -> Option<PrecomputeStoreSpec> {
         let folder = self.store.clone()?;
-        Some(PrecomputeStoreSpec { folder, key: self.store_key.clone() })
+        let (key, ledger) = (self.store_key.clone(), self.store_ledger.clone());
+        Some(PrecomputeStoreSpec { folder, key, ledger })
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) struct SharesMetrics {
     pub precomputes_bytes: Gauge<u64, AtomicU64>,
     pub precomputes_made: Counter,
     pub precomputes_used: Counter,
+    pub precomputes_refused: Counter,
     pub dry: Counter,
     pub refill_seconds: Counter<f64, AtomicU64>,
     lookup_seconds: Histogram,
@@ -44,6 +45,7 @@ impl Default for SharesMetrics {
             precomputes_bytes: Gauge::default(),
             precomputes_made: Counter::default(),
             precomputes_used: Counter::default(),
+            precomputes_refused: Counter::default(),
             dry: Counter::default(),
             refill_seconds: Counter::default(),
             lookup_seconds: Histogram::new(exponential_buckets(1e-4, 2.0, 16)),
@@ -99,6 +101,11 @@ impl SharesMetrics {
             "precomputes_used",
             "Of those, what was taken out",
             self.precomputes_used.clone(),
+        );
+        r.register(
+            "precomputes_refused",
+            "Of what was dealt, what may have been used before and was dropped",
+            self.precomputes_refused.clone(),
         );
         r.register("inferences_dry", "Refused, for nothing was dealt for them", self.dry.clone());
         r.register_with_unit(

@@ -26,6 +26,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::FRAME_BYTES_MAX;
 use super::metrics::SharesMetrics;
+use crate::schemes::dropped::tell;
 
 /// What a server has of inferences to come, and how it makes more.
 pub(super) struct Refill {
@@ -141,6 +142,7 @@ impl Refill {
         let counts = self.stock.counts();
         self.metrics.precomputes_ready.set(self.stock.ready() as u64);
         self.metrics.precomputes_bytes.set(counts.bytes);
+        self.metrics.precomputes_refused.inc_by(tell(self.stock.store()));
     }
 
     /// Runs a session on a thread of its own, until its frames end: gives where frames that come are put.
@@ -434,7 +436,7 @@ mod tests {
 
     use hushtable_infer::shares::bench::described;
     use hushtable_infer::shares::price::Model;
-    use hushtable_infer::store::StoreSpec;
+    use hushtable_infer::store::{LedgerPlace, StoreSpec};
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
@@ -444,7 +446,8 @@ mod tests {
         let outline = Model::synthetic(spec, 8, 8, 1).unwrap().network.outline().clone();
         let each = Precompute::bytes_of(&outline) as u64 + 400;
         let (folder, key) = (place.join(format!("{half:?}")), place.join(format!("{half:?}.key")));
-        let store = StoreSpec { folder, bytes_max: room * each, key };
+        let ledger = LedgerPlace::Folder(place.join("ledgers"));
+        let store = StoreSpec { folder, bytes_max: room * each, key, ledger };
         let stock = Stock::open(&store, half, &outline).unwrap();
         Refill::new(stock, half, outline, (1, percent), SharesMetrics::default()).unwrap()
     }

@@ -61,6 +61,12 @@ pub(super) const SETTINGS: &[Setting] = &[
         "key, in the folder",
         "File of the key that --precomputes is sealed with; made where there is none.",
     ),
+    Setting::new(
+        "precomputes_ledger",
+        Kind::Path,
+        "where the machine keeps its state",
+        "Folder, outside of --precomputes, that says what of it may still be used.",
+    ),
     Setting::new("precomputes_bytes_max", Kind::Bytes, "", "Most bytes of what the servers dealt."),
     Setting::new(
         "refill_percent",

@@ -66,6 +66,10 @@ pub struct SharesServerSpec {
     /// The file of the key that it is sealed with, made where there is none; in the folder by default.
     #[serde(default)]
     pub precomputes_key: Option<PathBuf>,
+    /// The folder of the ledger that says what of it may still be used: outside of it, on storage that is not put back
+    /// together with it. Where this machine keeps its state by default.
+    #[serde(default)]
+    pub precomputes_ledger: Option<PathBuf>,
     /// Most bytes that it may take.
     #[serde(default = "default_precomputes_bytes_max")]
     pub precomputes_bytes_max: u64,
@@ -96,6 +100,7 @@ impl SharesServerSpec {
             dealer: DealtBy::Client,
             precomputes: None,
             precomputes_key: None,
+            precomputes_ledger: None,
             precomputes_bytes_max: default_precomputes_bytes_max(),
             refill_percent: default_refill_percent(),
             refill_batch: default_refill_batch(),
@@ -108,7 +113,8 @@ impl SharesServerSpec {
     pub(super) fn store(&self) -> Option<StoreSpec> {
         let folder = self.precomputes.clone()?;
         let key = self.precomputes_key.clone().unwrap_or_else(|| folder.join("key"));
-        Some(StoreSpec { folder, bytes_max: self.precomputes_bytes_max, key })
+        let ledger = self.precomputes_ledger.clone().into();
+        Some(StoreSpec { folder, bytes_max: self.precomputes_bytes_max, key, ledger })
     }
 }
 

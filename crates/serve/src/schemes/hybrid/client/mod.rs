@@ -170,6 +170,11 @@ impl HybridClient {
         let bytes = self.halves.0.count().bytes;
         PrecomputeCount { precomputes: self.precompute_ids().len(), bytes }
     }
+
+    /// How many halves of its folder were dropped since it was opened, for they may have been used before.
+    pub fn precomputes_refused(&self) -> u64 {
+        self.halves.0.refused()
+    }
 }
 
 /// Runs what reads files off the threads of connections.
