@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -235,6 +236,25 @@ def test_the_command_keeps_precomputes_between_runs(
         refused = run(*query)
     assert refused.returncode == 1
     assert "in use" in refused.stderr
+    # A backup that is put back gives nothing out again, with a ledger here or there.
+    for more in ([], ["--store-ledger", str(tmp_path / "ledgers")]):
+        assert run_json("infer", "precompute", *reach, *more)["ready"] == 1
+        shutil.copytree(store, tmp_path / "backup", copy_function=shutil.copy2)
+        assert run_json(*query, *more)["stats"][0]["offline"] is None
+        shutil.rmtree(store)
+        shutil.move(tmp_path / "backup", store)
+        shown = run(*query, *more)
+        assert shown.returncode == 0
+        assert f"1 precomputes of {store} may have been used before" in shown.stderr
+        assert "0 precomputes are ready for 2 inputs" in shown.stderr
+    assert len(list((tmp_path / "ledgers").glob("*.ledger"))) == 2
+    with pytest.raises(PrecomputeError, match="outside of it"):
+        hushtable.connect(
+            server=server.url,
+            scheme="hybrid",
+            tls=certificates.ca,
+            options=hushtable.ClientOptions(store=store, store_ledger=store / "ledgers"),
+        )
     with pytest.raises(PrecomputeError, match="key"):
         (store / "key").write_bytes(b"short")
         hushtable.connect(

@@ -54,6 +54,7 @@ from .infer_hybrid import (
     Store,
     StoreBytesOption,
     StoreKeyOption,
+    StoreLedgerOption,
     StoreOption,
     UpOption,
     kept_by,
@@ -459,6 +460,7 @@ def query(
     down_mbps: DownOption = None,
     store: StoreOption = None,
     store_key: StoreKeyOption = None,
+    store_ledger: StoreLedgerOption = None,
     store_bytes_max: StoreBytesOption = STORE_BYTES_MAX,
     json: Json = False,
 ) -> None:
@@ -486,7 +488,7 @@ def query(
         if input_ is None or dense is not None or sparse is not None:
             raise ConfigError("which inputs? this server takes a .npy file of them: --input FILE")
         making = Making(garbler, parallel, steps, up_mbps, down_mbps)
-        own = Store(store, store_key, store_bytes_max)
+        own = Store(store, store_key, store_ledger, store_bytes_max)
         query_hybrid(servers, making, own, input_, json)
         return
     if (dense is None) == (input_ is None):

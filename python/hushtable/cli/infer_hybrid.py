@@ -52,6 +52,14 @@ StoreKeyOption = Annotated[
         show_default=False,
     ),
 ]
+StoreLedgerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="hybrid: folder, outside of --store, that says which halves may still be used. "
+        "Default: where the machine keeps its state.",
+        show_default=False,
+    ),
+]
 StoreBytesOption = Annotated[
     int,
     typer.Option(
@@ -82,6 +90,7 @@ class Store:
 
     folder: Path | None
     key: Path | None
+    ledger: Path | None
     bytes_max: int
 
 
@@ -169,11 +178,19 @@ def open_client(servers: Servers, making: Making, store: Store) -> HybridClient:
         down_mbps=making.down_mbps,
         store=store.folder,
         store_key=store.key,
+        store_ledger=store.ledger,
         store_bytes_max=store.bytes_max,
     )
-    return connect(
+    client = connect(
         server=servers.server or [LEFT], scheme="hybrid", tls=servers.tls, options=options
     )
+    if refused := client.precomputes_refused:
+        print(
+            f"{refused} precomputes of {store.folder} may have been used before, and were dropped: "
+            "the folder was copied or put back, or its ledger is not there (--store-ledger)",
+            file=sys.stderr,
+        )
+    return client
 
 
 def query_hybrid(servers: Servers, making: Making, store: Store, path: Path, as_json: bool) -> None:
@@ -236,6 +253,7 @@ def precompute(
     count: Annotated[int, typer.Option(help="How many.", min=1)] = 1,
     store: StoreOption = None,
     store_key: StoreKeyOption = None,
+    store_ledger: StoreLedgerOption = None,
     store_bytes_max: StoreBytesOption = STORE_BYTES_MAX,
     garbler: GarblerOption = "server",
     parallel: ParallelOption = "layer",
@@ -253,8 +271,9 @@ def precompute(
             "where to? a precompute outlives this command in a folder: --store FOLDER"
         )
     making = Making(garbler, parallel, steps, up_mbps, down_mbps)
+    own = Store(store, store_key, store_ledger, store_bytes_max)
     with (
-        open_client(servers, making, Store(store, store_key, store_bytes_max)) as client,
+        open_client(servers, making, own) as client,
         progress_bar("making precomputes", shown=not json) as bar,
     ):
         made = client.precompute(count, progress=bar)

@@ -45,6 +45,13 @@ class _HybridClient(BaseClient):
         count: int = self._native.ask("precomputes")
         return count
 
+    @property
+    def precomputes_refused(self) -> int:
+        """Halves of the folder that were dropped, for they may have been used before: it was copied
+        or put back from a backup, or its ledger was lost (``ClientOptions(store_ledger=)``)."""
+        count: int = self._native.ask("precomputes_refused")
+        return count
+
     def __repr__(self) -> str:
         info = self._info
         return f"{type(self).__name__}({self._reach.urls}: model {info.name!r}, input {info.input})"
