@@ -48,6 +48,7 @@ pub mod settings;
 mod shards;
 #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "nothing is traced without"))]
 mod trace;
+mod vital;
 pub mod wire;
 
 /// Loads servers and measures what they answer.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{Due, Turns};
 use crate::Error;
+use crate::vital::{Vital, Vitals};
 
 /// A scheduler as its runner sees it.
 pub(super) trait Passes: Send + Sync {
@@ -28,6 +29,8 @@ pub struct Runner(Arc<Running>);
 struct Running {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
+    /// What is told of its panics.
+    vitals: Vitals,
 }
 
 #[derive(Default)]
@@ -70,23 +73,23 @@ pub(super) enum Visited {
 
 impl Runner {
     /// Starts the thread, and returns once it waits for passes: short ones that come first are the tasks' from the
-    /// first on.
+    /// first on. `vitals` is told where a pass panics; and where the thread does, nothing is answered any more.
     ///
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
-    pub fn start() -> Result<Self, Error> {
+    pub fn start(vitals: &Vitals) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let worker = Builder::new()
-            .name("hushtable-pass".into())
+            .name(THREAD.into())
             .spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.work()
+                let (shared, vital) = (Arc::clone(&shared), vitals.hold(THREAD));
+                move || shared.work(&vital)
             })
             .map_err(|source| Error::Io { what: "start the answering thread".into(), source })?;
         // Its lock is the thread's until that sleeps.
         let up = shared.up.wait_while(shared.lock(), |state| !state.is_up);
         drop(up.unwrap_or_else(PoisonError::into_inner));
-        Ok(Self(Arc::new(Running { shared, worker: Some(worker) })))
+        Ok(Self(Arc::new(Running { shared, worker: Some(worker), vitals: vitals.clone() })))
     }
 
     pub(super) fn join(&self, lane: Arc<dyn Passes>) -> usize {
@@ -108,6 +111,11 @@ impl Runner {
     /// Lets a task run short passes. It does not keep the thread alive.
     pub(super) fn visitor(&self) -> Visitor {
         Visitor(Arc::downgrade(&self.0))
+    }
+
+    /// What is told of panics.
+    pub(super) fn vitals(&self) -> &Vitals {
+        &self.0.vitals
     }
 
     /// Says that a lane's next step has changed.
@@ -135,6 +143,8 @@ impl Visitor {
     pub fn visit(&self, longest: Duration, answers: &mut Vec<u8>) -> Visited {
         let Some(running) = self.0.upgrade() else { return Visited::Ended };
         let shared = &running.shared;
+        let vital = running.vitals.hold(VISITOR);
+        vital.turn();
         let mut state = shared.lock();
         if state.is_busy || state.ends {
             return Visited::Ended;
@@ -203,12 +213,13 @@ impl Shared {
     }
 
     /// The thread's life.
-    fn work(&self) {
+    fn work(&self, vital: &Vital) {
         let mut answers = Vec::new();
         let mut state = self.lock();
         state.is_up = true;
         self.up.notify_one();
         while !state.ends {
+            vital.turn();
             let now = Instant::now();
             // Who runs a pass looks for the next one afterwards.
             let step = if state.is_busy { Step::Sleep(None) } else { state.step(now) };
@@ -225,5 +236,72 @@ impl Shared {
                 }
             };
         }
+    }
+}
+
+const THREAD: &str = "hushtable-pass";
+/// A task that runs short passes, as its thread would.
+const VISITOR: &str = "that runs short passes";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::vital::planted;
+
+    /// A lane that is always due, and panics where a pass is not looked after.
+    #[derive(Default)]
+    struct Lane(AtomicBool);
+
+    impl Passes for Lane {
+        fn due(&self, _: Instant) -> Due {
+            match self.0.load(Ordering::SeqCst) {
+                true => Due::Now,
+                false => Due::Never,
+            }
+        }
+
+        fn expected(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn run(&self, _: &mut Vec<u8>) {
+            panic!("a lane's own");
+        }
+    }
+
+    async fn lost(vitals: &Vitals) -> &'static str {
+        match vitals.lost().await {
+            Error::Panicked { thread } => thread,
+            error => panic!("{error}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_thread_of_passes_that_panics_is_told_of() {
+        let vitals = Vitals::default();
+        let runner = Runner::start(&vitals).unwrap();
+        planted::panic_in(THREAD);
+        runner.wake();
+        assert_eq!(lost(&vitals).await, THREAD);
+    }
+
+    #[tokio::test]
+    async fn a_pass_that_panics_where_nothing_catches_it_is_told_of_whoever_runs_it() {
+        let vitals = Vitals::default();
+        let runner = Runner::start(&vitals).unwrap();
+        let lane = Arc::new(Lane::default());
+        runner.join(Arc::clone(&lane) as Arc<dyn Passes>);
+        lane.0.store(true, Ordering::SeqCst);
+        let visitor = runner.visitor();
+        let visit = move || visitor.visit(Duration::MAX, &mut Vec::new());
+        assert!(tokio::spawn(async move { visit() }).await.unwrap_err().is_panic());
+        assert_eq!(lost(&vitals).await, VISITOR);
+        let vitals = Vitals::default();
+        let runner = Runner::start(&vitals).unwrap();
+        runner.join(lane);
+        runner.wake();
+        assert_eq!(lost(&vitals).await, THREAD);
     }
 }

@@ -15,6 +15,7 @@ use super::{Absent, Answerer, Due, Next, Origin, Pass, Pushed, Queue, QueueLimit
 use crate::error::Error;
 use crate::refusal::{Limit, Refusal};
 use crate::trace::{self, PassFacts, Traced, TracedPass};
+use crate::vital::Vitals;
 
 /// How a [`Scheduler`] runs.
 #[derive(Clone, Debug)]
@@ -90,6 +91,8 @@ struct Shared<A: Answerer> {
     courier: Option<UnboundedSender<Vec<Delivery>>>,
     /// Tells the courier that a short pass may be due, where it runs these itself.
     short: Option<Arc<Notify>>,
+    /// What is told of passes that panic.
+    vitals: Vitals,
 }
 
 type Answer = Result<Answered, Unanswered>;
@@ -114,12 +117,12 @@ struct Receiver {
 }
 
 impl<A: Answerer> Scheduler<A> {
-    /// As [`start_on`](Self::start_on), with a runner of its own.
+    /// As [`start_on`](Self::start_on), with a runner of its own, of which `vitals` is told.
     ///
     /// # Errors
     /// [`Error::Io`] where the system gives no thread.
-    pub fn start(answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
-        Ok(Self::start_on(&Runner::start()?, answerer, spec))
+    pub fn start(vitals: &Vitals, answerer: Arc<A>, spec: SchedulerSpec) -> Result<Self, Error> {
+        Ok(Self::start_on(&Runner::start(vitals)?, answerer, spec))
     }
 
     /// Begins to answer, in turns with the other schedulers of `runner`. Called within a runtime,
@@ -146,7 +149,8 @@ impl<A: Answerer> Scheduler<A> {
                 runtime.spawn(deliver_all(passes));
             }
         }
-        let shared = Arc::new(Shared { answerer, spec, state, courier, short });
+        let vitals = runner.vitals().clone();
+        let shared = Arc::new(Shared { answerer, spec, state, courier, short, vitals });
         let lane = runner.join(Arc::clone(&shared) as Arc<dyn Passes>);
         Self { shared, runner: runner.clone(), lane }
     }
@@ -359,6 +363,7 @@ impl<A: Answerer> Shared<A> {
             }
             Err(_) => {
                 tracing::error!(queries = count, "the backend panicked in a pass");
+                self.vitals.caught();
                 Some(Unanswered::Failed)
             }
         };

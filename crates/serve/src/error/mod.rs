@@ -97,6 +97,15 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A thread that a server cannot do without has panicked.
+    #[error(
+        "the server's thread {thread} has panicked, and nothing more can be answered: start the server again; what the \
+         log says of the panic is a bug to report"
+    )]
+    Panicked {
+        /// The thread.
+        thread: &'static str,
+    },
     /// The table bundle is not usable.
     #[error("the table at {}: {source}", path.display())]
     Table {

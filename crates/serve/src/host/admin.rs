@@ -31,7 +31,7 @@ pub(crate) enum Phase {
     /// It serves, but what it is for cannot be done at present.
     Unready,
     Draining,
-    /// What is answered from is no longer what was loaded.
+    /// What is answered from is no longer what was loaded, or a thread that answers has panicked.
     Failed,
 }
 
@@ -149,13 +149,14 @@ fn reply(request: &Request<Incoming>, metrics: &Metrics, phase: Phase) -> Respon
         }
         ("/livez", _) => text(StatusCode::OK, "alive\n"),
         ("/readyz", Phase::Serving) => text(StatusCode::OK, "ready\n"),
-        ("/readyz", Phase::Unready) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "rounds cannot be written: see the log\n")
-        }
+        ("/readyz", Phase::Unready) => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "its work cannot be done at present: see the log\n",
+        ),
         ("/readyz", Phase::Loading) => text(StatusCode::SERVICE_UNAVAILABLE, "loading the table\n"),
         ("/readyz", Phase::Draining) => text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"),
         ("/readyz", Phase::Failed) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the table was changed while it was served\n")
+            text(StatusCode::SERVICE_UNAVAILABLE, "nothing more can be answered: see the log\n")
         }
         _ => text(StatusCode::NOT_FOUND, "there are /metrics, /livez and /readyz\n"),
     }

@@ -47,6 +47,7 @@ pub(crate) mod tls;
 pub(crate) mod turns;
 
 pub use crate::labels::TableLabel;
+pub use crate::vital::{Vital, Vitals};
 pub use admission::Admission;
 pub use budget::Reservation;
 pub use door::{CountedBody, Routed, Routes, Service, Stopping, Visiting};
@@ -214,6 +215,7 @@ impl BoundServer {
         let budget = Budget::new(Limit::InflightBytes, network.spec.inflight_bytes_max, None);
         let expiry = expiry::Gauge::default();
         let spans = SpanCounts::default();
+        let vitals = Vitals::default();
         let metrics = Metrics::new(side, Arc::clone(&budget), |registry| {
             if network.tls.is_some() {
                 expiry::register(&expiry, registry);
@@ -221,6 +223,7 @@ impl BoundServer {
             if network.collector.is_some() {
                 spans.register(registry);
             }
+            vitals.register(registry);
             register(registry);
         });
         let admin = metrics_listener
@@ -233,7 +236,7 @@ impl BoundServer {
 
         let is_abandoned = Arc::new(AtomicBool::new(false));
         let abandon = Abandon(Arc::clone(&is_abandoned));
-        let loading = Loading { is_abandoned, engine };
+        let loading = Loading { is_abandoned, engine, vitals: vitals.clone() };
         let load = tokio::task::spawn_blocking(move || load(&loading));
         let routes = tokio::select! {
             loaded = load => match loaded {
@@ -294,13 +297,18 @@ impl BoundServer {
             certificate,
             watched: watched.into_iter().map(Watched::new).collect(),
             waiting: None,
+            vitals: vitals.clone(),
         };
         let changing = Aborted(tokio::spawn(changes.run()));
-        let mut serving =
-            Aborted(tokio::spawn(connection::serve(listener, rules, door, metrics, draining)));
+        let accepting = vitals.hold("that accepts connections");
+        let mut serving = Aborted(tokio::spawn(async move {
+            connection::serve(listener, rules, door, metrics, draining).await;
+            drop(accepting);
+        }));
         let failure = tokio::select! {
             () = shutdown => None,
             failure = first_failure(Arc::clone(&routes)) => Some(failure),
+            lost = vitals.lost() => Some(lost),
             never = follow_readiness(routes.readiness(), &phase, &health, services) => match never {},
         };
 

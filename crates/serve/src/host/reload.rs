@@ -6,8 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
@@ -21,6 +20,7 @@ use super::metrics::Metrics;
 use super::scheme::Loading;
 use super::tls::{self, ServerTls};
 use crate::error::Own;
+use crate::vital::Vitals;
 use crate::{Error, TlsSpec};
 
 /// Where a next version comes from.
@@ -170,6 +170,8 @@ pub(super) struct Changes {
     pub watched: Vec<Watched>,
     /// What waits for something elsewhere, and is tried again; and why, as it was said last.
     pub waiting: Option<(PathBuf, String)>,
+    /// What is told of threads that panic.
+    pub vitals: Vitals,
 }
 
 impl Changes {
@@ -223,7 +225,7 @@ impl Changes {
 
     async fn take(&mut self, next: Next) -> Result<Reloaded, Error> {
         let routes = Arc::clone(&self.routes);
-        let loading = Loading::default();
+        let loading = Loading { vitals: self.vitals.clone(), ..Loading::default() };
         // Where this task ends, the load does too.
         let _abandon = super::Abandon(Arc::clone(&loading.is_abandoned));
         let asked = next.clone();
@@ -395,7 +397,7 @@ impl Watched {
 
 impl Default for Loading {
     fn default() -> Self {
-        Self { is_abandoned: Arc::new(AtomicBool::new(false)), engine: Arc::new(OnceLock::new()) }
+        Self { is_abandoned: Arc::default(), engine: Arc::default(), vitals: Vitals::default() }
     }
 }
 

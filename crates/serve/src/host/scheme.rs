@@ -7,6 +7,7 @@ use prometheus_client::registry::Registry;
 
 use super::door::Routes;
 use crate::Error;
+use crate::vital::Vitals;
 
 /// A scheme as a server sees it. [`Unbound`](super::Unbound) holds one.
 #[allow(clippy::exhaustive_structs, reason = "a descriptor is written field by field")]
@@ -54,6 +55,8 @@ pub struct Loading {
     pub is_abandoned: Arc<AtomicBool>,
     /// Where a load says what answers, in a line.
     pub engine: Arc<OnceLock<String>>,
+    /// What is told of threads that panic: those that answer are held by it.
+    pub vitals: Vitals,
 }
 
 /// Where a request's path leads.

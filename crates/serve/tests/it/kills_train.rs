@@ -137,7 +137,7 @@ async fn opened(server: &Process) -> bool {
     until("the memory is opened", async || {
         is_writable = match page(server.metrics_addr, "/readyz").await {
             (200, _) => Some(true),
-            (_, text) if text.starts_with("rounds cannot be written") => Some(false),
+            (_, text) if text.starts_with("its work cannot be done") => Some(false),
             _ => None,
         };
         is_writable.is_some()

@@ -9,6 +9,7 @@ use hushtable_serve::batch::{
     Answerer, Next, Origin, Pass, PassMetrics, Queue, QueueLimits, Scheduler, SchedulerSpec,
     Unanswered,
 };
+use hushtable_serve::host::Vitals;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -413,7 +414,7 @@ impl Answerer for Echo {
 fn start(echo: &Arc<Echo>, limits: QueueLimits) -> Arc<Scheduler<Echo>> {
     let pass = Duration::from_millis(1);
     let spec = SchedulerSpec { limits, pass, metrics: PassMetrics::default() };
-    Arc::new(Scheduler::start(Arc::clone(echo), spec).unwrap())
+    Arc::new(Scheduler::start(&Vitals::default(), Arc::clone(echo), spec).unwrap())
 }
 
 fn limits(window_ms: u64) -> QueueLimits {

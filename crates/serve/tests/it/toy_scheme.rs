@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{Running, Startable};
 use hushtable_serve::host::{
     Admission, CountedBody, GrpcService, Loading, Method, Network, PushRefusal, Reservation,
-    Routed, Routes, Scheme, Service, Stopping, TableLabel, TableSizes, Unbound, Visiting,
+    Routed, Routes, Scheme, Service, Stopping, TableLabel, TableSizes, Unbound, Visiting, Vital,
 };
 use hushtable_serve::refusal::Listed;
 use hushtable_serve::{BoundServer, Error, Limit, NetworkSpec, Refusal, refusal_of, refusals};
@@ -73,6 +73,8 @@ struct EchoService {
     /// Lets go of what `Hold` holds.
     release: Arc<Notify>,
     is_stopped: Arc<AtomicBool>,
+    /// Panics where it is told a word that it does not know.
+    speller: std::sync::mpsc::Sender<String>,
 }
 
 impl EchoService {
@@ -87,6 +89,7 @@ impl EchoService {
             return Err(EchoRefusal::TooLong { chars, chars_max: CHARS_MAX }.into());
         }
         self.echoes.inc();
+        drop(self.speller.send(text.text.clone()));
         Ok(Response::new(text))
     }
 }
@@ -179,12 +182,25 @@ impl EchoServer {
             let echoes = metrics.echoes.get_or_create_owned(&words);
             loading.engine.set("a parrot".into()).unwrap();
             let admission = Admission::new(Duration::from_millis(3));
-            let service = Arc::new(EchoService { admission, echoes, release, is_stopped });
+            let speller = spell(loading.vitals.hold(SPELLER));
+            let service = EchoService { admission, echoes, release, is_stopped, speller };
+            let service = Arc::new(service);
             let grpc = EchoGrpc(Arc::clone(&service));
             Ok(Arc::new(Routed { grpc, service }) as Arc<dyn Routes>)
         });
         Unbound::new(network, Scheme { services: &[SERVICE], side: "parrot", register, load })
     }
+}
+
+/// A thread that the server cannot do without.
+fn spell(vital: Vital) -> std::sync::mpsc::Sender<String> {
+    let (sender, words) = std::sync::mpsc::channel::<String>();
+    let work = move || {
+        let _vital = vital;
+        words.iter().for_each(|word| assert_ne!(word, UNKNOWN, "a word that nobody knows"));
+    };
+    std::thread::spawn(work);
+    sender
 }
 
 impl Startable for EchoServer {
@@ -282,6 +298,34 @@ async fn its_server_drains_what_is_open_and_tells_it_to_stop() {
     assert!(is_stopped.load(Ordering::Relaxed));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_of_it_that_panics_ends_its_server_which_says_so_first() {
+    let echo = EchoServer::new();
+    let release = Arc::clone(&echo.release);
+    let server = Running::start(echo);
+    let channel = channel(&server).await;
+    let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
+    let request = tonic_health::pb::HealthCheckRequest { service: SERVICE.name.into() };
+    let mut health = health.watch(request).await.unwrap().into_inner();
+    assert_eq!(health.message().await.unwrap().unwrap().status, SERVING);
+    assert_eq!(server.metric("hushtable_panics_total").await, 0.0);
+    let said = channel.clone();
+    // It is answered, and keeps the server from ending before it was seen.
+    let held = tokio::spawn(async move { call(&said, HOLD, UNKNOWN).await });
+    assert_eq!(health.message().await.unwrap().unwrap().status, NOT_SERVING);
+    let (status, text) = server.page("/readyz").await;
+    assert_eq!((status, text.contains("see the log")), (503, true), "{text}");
+    assert_eq!(server.metric("hushtable_panics_total").await, 1.0);
+    release.notify_one();
+    assert_eq!(held.await.unwrap().unwrap(), UNKNOWN);
+    let error = server.stop().unwrap_err();
+    assert!(matches!(error, Error::Panicked { thread: SPELLER }), "{error}");
+}
+
+const SPELLER: &str = "that spells";
+const UNKNOWN: &str = "xyzzy";
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
 const SAY: &str = "/toys.v1.Echo/Say";
 const HOLD: &str = "/toys.v1.Echo/Hold";
 const CHARS_MAX: usize = 100;

@@ -44,7 +44,7 @@ async fn a_round_that_nobody_knows_the_end_of_is_not_called_failed() {
         let open = refusal(client.open_round(RoundSpec::new(1)).await);
         assert!(matches!(open, TrainRefusal::Unwritable { .. }), "{open}");
         let text = becomes(&server, "/readyz", 503).await;
-        assert_eq!(text, "rounds cannot be written: see the log\n");
+        assert_eq!(text, "its work cannot be done at present: see the log\n");
         assert_eq!(server.page("/livez").await.0, 200);
 
         seen.lock().unwrap().trouble = Trouble::None;

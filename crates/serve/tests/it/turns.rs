@@ -17,6 +17,7 @@ use hushtable_serve::batch::{
     Answerer, Due, Next, Origin, PassMetrics, Queue, QueueLimits, Runner, Scheduler, SchedulerSpec,
     Turns,
 };
+use hushtable_serve::host::Vitals;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::task::JoinSet;
@@ -259,7 +260,7 @@ impl Answerer for Slow {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn schedulers_of_one_runner_take_turns() {
-    let runner = Runner::start().unwrap();
+    let runner = Runner::start(&Vitals::default()).unwrap();
     let works = Arc::new(AtomicBool::new(false));
     let passes = Arc::<Mutex<Vec<Ran>>>::default();
     let of_large = 20 * MS;
@@ -343,7 +344,7 @@ type Noted = (Arc<Scheduler<Noting>>, Arc<Noting>);
 
 /// Schedulers of one runner, whose passes are expected to take so long.
 fn noting(expected: [Duration; 2]) -> [Noted; 2] {
-    let runner = Runner::start().unwrap();
+    let runner = Runner::start(&Vitals::default()).unwrap();
     let works = Arc::new(AtomicBool::new(false));
     expected.map(|expected| {
         let pass = if expected < MS { Duration::ZERO } else { expected };

@@ -70,7 +70,7 @@ impl CkksServer {
             let metrics = metrics.clone();
             Box::new(move |registry: &mut Registry| metrics.register(registry))
         };
-        let load = move |_: &Loading| offer(&settings, computation, &metrics);
+        let load = move |loading: &Loading| offer(&settings, computation, &metrics, loading);
         let (services, side, load) = (&[SERVICE], "infer", Box::new(load));
         Unbound::new(network, Scheme { services, side, register, load })
     }
@@ -81,6 +81,7 @@ fn offer(
     settings: &Settings,
     computation: Arc<Computation>,
     metrics: &CkksMetrics,
+    loading: &Loading,
 ) -> Result<Arc<dyn Routes>, Error> {
     let spec = &settings.spec;
     let threads = Threads::new(spec.threads)?;
@@ -108,7 +109,8 @@ fn offer(
     let keys = KeyStore::open(Arc::clone(&computation), &settings.keys, metrics.keys.clone())?;
     let passes = SchedulerSpec { limits, pass, metrics: metrics.passes(&info.name) };
     let computing = Computing { computation: Arc::clone(&computation), threads };
-    let scheduler = Scheduler::start_on(&Runner::start()?, Arc::new(computing), passes);
+    let scheduler =
+        Scheduler::start_on(&Runner::start(&loading.vitals)?, Arc::new(computing), passes);
     let service = CkksService::new(computation, keys, scheduler, pass);
     let grpc = EncryptedInferenceServer::from_arc(Arc::clone(&service))
         .max_decoding_message_size(settings.message_bytes_max);

@@ -25,6 +25,7 @@ use crate::host::{Next, ReloadError};
 use crate::peer::values::microseconds;
 use crate::schemes::bundles::Bundles;
 use crate::schemes::versions::{GENERATIONS_MAX, Keep, Sources, Uses, check_room};
+use crate::vital::Vitals;
 use crate::wire::{ModelInfo, OnionInfoReply};
 use crate::{Error, NetworkSpec};
 
@@ -34,6 +35,8 @@ pub(super) struct Loader {
     keep: Keep,
     /// One thread for all passes, and one set of threads for the work in them, whatever the version.
     runner: Runner,
+    /// What is told of panics.
+    vitals: Vitals,
     threads: Threads,
     metrics: OnionMetrics,
     progress: Progress,
@@ -48,11 +51,13 @@ impl Loader {
         sources: Sources,
         progress: Progress,
         role: Role,
+        vitals: Vitals,
     ) -> Result<Self, Error> {
         Ok(Self {
             keep: settings.spec.change.check()?,
             threads: Threads::new(settings.spec.threads)?,
-            runner: Runner::start()?,
+            runner: Runner::start(&vitals)?,
+            vitals,
             spec: settings.spec.clone(),
             metrics,
             progress,
@@ -80,7 +85,7 @@ impl Loader {
         match &self.role {
             Role::Front(fleet) => {
                 let _within = fleet.handle().enter();
-                Scheduler::start(server, spec)
+                Scheduler::start(&self.vitals, server, spec)
             }
             Role::Whole | Role::Shard(_) => Ok(Scheduler::start_on(&self.runner, server, spec)),
         }

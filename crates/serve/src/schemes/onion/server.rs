@@ -141,7 +141,10 @@ impl OnionServer {
         };
         let load = move |loading: &Loading| {
             let role = role_of(&settings, &bundles, front, loading)?;
-            let loader = Loader::new(&settings, metrics, sources, progress, role.clone())?;
+            let loader = {
+                let vitals = loading.vitals.clone();
+                Loader::new(&settings, metrics, sources, progress, role.clone(), vitals)?
+            };
             let holdings = loader.load(&settings, &bundles, None, make_backend, loading)?;
             let held = Held::new(holdings);
             held.count(loader.metrics());

@@ -25,6 +25,7 @@ use crate::host::{Next, ReloadError};
 use crate::schemes::bundles::{Bundles, HeldTable};
 use crate::schemes::versions::{GENERATIONS_MAX, Keep, Sources, check_room};
 use crate::shards::{Fleet, ShardError};
+use crate::vital::Vitals;
 use crate::{Error, ServerSpec, TableInfo};
 
 /// What loads tables and models, and what they run on.
@@ -33,6 +34,8 @@ pub(super) struct Loader {
     keep: Keep,
     /// One thread for all passes, and one set of threads for the work in them, whatever the version.
     runner: Runner,
+    /// What is told of panics.
+    vitals: Vitals,
     threads: Threads,
     metrics: PairMetrics,
     sources: Mutex<Sources>,
@@ -46,11 +49,13 @@ impl Loader {
         metrics: PairMetrics,
         sources: Sources,
         fleet: Option<Arc<Fleet>>,
+        vitals: Vitals,
     ) -> Result<Self, Error> {
         Ok(Self {
             keep: settings.spec.change.check()?,
             threads: Threads::new(settings.spec.threads)?,
-            runner: Runner::start()?,
+            runner: Runner::start(&vitals)?,
+            vitals,
             spec: settings.spec.clone(),
             metrics,
             sources: Mutex::new(sources),
@@ -69,7 +74,7 @@ impl Loader {
         match &self.fleet {
             Some(fleet) => {
                 let _within = fleet.handle().enter();
-                Scheduler::start(answerer, spec)
+                Scheduler::start(&self.vitals, answerer, spec)
             }
             None => Ok(Scheduler::start_on(&self.runner, answerer, spec)),
         }

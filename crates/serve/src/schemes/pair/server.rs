@@ -184,7 +184,7 @@ impl Whole {
                 }
                 _ => None,
             };
-            let loader = Loader::new(&settings, metrics, sources, fleet)?;
+            let loader = Loader::new(&settings, metrics, sources, fleet, loading.vitals.clone())?;
             let (holdings, window) =
                 loader.load(&settings, &bundles, None, (make_backend, make_batch_backend))?;
             // Loaded once, so said once.

@@ -23,6 +23,7 @@ use super::refusal::{dry, of_failure, of_question};
 use super::{FRAME_BYTES_MAX, SharesRefusal};
 use crate::Refusal;
 use crate::host::quota::{Full, Holder};
+use crate::vital::Vital;
 
 /// What the thread is told.
 pub(super) enum Event {
@@ -118,9 +119,10 @@ impl Inferences {
     }
 
     /// Works until it is stopped.
-    pub fn run(mut self, events: &Receiver<Event>) {
+    pub fn run(mut self, events: &Receiver<Event>, vital: &Vital) {
         let mut ticked = Instant::now();
         loop {
+            vital.turn();
             let patience = if self.crowd.is_waiting() { Duration::ZERO } else { TICK };
             let mut next = match events.recv_timeout(patience) {
                 Ok(event) => Some(event),

@@ -53,10 +53,83 @@ const SERVICE: GrpcService = GrpcService {
 
 #[cfg(test)]
 mod tests {
-    use super::SERVICE;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use hushtable_infer::shares::DealtBy;
+    use hushtable_infer::shares::bench::described;
+    use hushtable_infer::shares::price::Model;
+    use hushtable_pir::dpf::Side;
+
+    use super::refill::{DEAL, FETCH};
+    use super::service::DRIVER;
+    use super::{SERVICE, SharesServer, SharesServerSpec};
+    use crate::vital::planted;
+    use crate::{Error, NetworkSpec};
 
     #[test]
     fn the_descriptor_has_the_methods_of_the_contract() {
         SERVICE.check_against(include_str!("../../../../../proto/hushtable/v1/shares.proto"));
+    }
+
+    /// Servers that deal, left and right, with what they need on the disk.
+    fn servers(place: &Path) -> [SharesServerSpec; 2] {
+        let model = place.join("clicks");
+        let spec = described(5, &[4], &[4, 1], &[("user", 60, 1)]);
+        Model::synthetic(spec, 8, 8, 1).unwrap().write(&model, "clicks").unwrap();
+        let any = ([127, 0, 0, 1], 0).into();
+        let network = NetworkSpec { addr: any, metrics_addr: None, ..NetworkSpec::default() };
+        [Side::Left, Side::Right].map(|side| SharesServerSpec {
+            dealer: DealtBy::Servers,
+            precomputes: Some(place.join(side.to_string())),
+            network: network.clone(),
+            threads: 1,
+            ..SharesServerSpec::new(&model, side)
+        })
+    }
+
+    /// What becomes of two servers that have met, until `over`.
+    async fn run(over: impl Future<Output = ()>) -> Result<(), Error> {
+        let place = tempfile::tempdir().unwrap();
+        let [left, right] = servers(place.path());
+        let right = SharesServer::open(right).unwrap().bind().await.unwrap();
+        let peer = Some(format!("http://{}", right.addr));
+        let left = SharesServer::open(SharesServerSpec { peer, ..left }).unwrap();
+        let left = left.bind().await.unwrap();
+        tokio::select! {
+            ended = left.run(over) => ended,
+            ended = right.run(std::future::pending()) => ended,
+        }
+    }
+
+    /// That a server ends with this thread: either's, they are in one process here.
+    async fn assert_ends(name: &'static str) {
+        planted::panic_in(name);
+        let error = run(std::future::pending()).await.unwrap_err();
+        assert!(matches!(error, Error::Panicked { thread } if thread == name), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_whose_driver_panics_ends() {
+        assert_ends(DRIVER).await;
+    }
+
+    #[tokio::test]
+    async fn a_server_that_can_take_no_precomputes_ahead_any_more_ends() {
+        assert_ends(FETCH).await;
+    }
+
+    #[tokio::test]
+    async fn a_session_of_dealing_that_panics_is_followed_by_another() {
+        run(async {
+            for _ in 0..2 {
+                planted::panic_in(DEAL);
+                while planted::is_due() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        })
+        .await
+        .unwrap();
     }
 }

@@ -27,6 +27,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::FRAME_BYTES_MAX;
 use super::metrics::SharesMetrics;
 use crate::schemes::dropped::tell;
+use crate::vital::{Vital, Vitals};
 
 /// What a server has of inferences to come, and how it makes more.
 pub(super) struct Refill {
@@ -44,6 +45,8 @@ pub(super) struct Refill {
     /// The thread that takes some ahead of their use; none once it is stopped.
     fetcher: Mutex<Option<JoinHandle<()>>>,
     is_stopping: AtomicBool,
+    /// What is told of panics.
+    vitals: Vitals,
 }
 
 /// Why a session of dealing ended.
@@ -66,6 +69,7 @@ impl Refill {
         outline: Outline,
         (batch, percent): (usize, u64),
         metrics: SharesMetrics,
+        vitals: &Vitals,
     ) -> std::io::Result<Arc<Self>> {
         let (session, threads, fetcher, is_stopping) = Default::default();
         let own = Arc::new(Self {
@@ -79,11 +83,13 @@ impl Refill {
             threads,
             fetcher,
             is_stopping,
+            vitals: vitals.clone(),
         });
         own.describe();
         let fetching = Arc::clone(&own);
-        let thread = thread::Builder::new().name("hushtable-fetch".into());
-        let thread = thread.spawn(move || fetching.fetch())?;
+        let thread = thread::Builder::new().name(FETCH.into());
+        let vital = vitals.hold(FETCH);
+        let thread = thread.spawn(move || fetching.fetch(&vital))?;
         *own.fetcher() = Some(thread);
         Ok(own)
     }
@@ -93,8 +99,9 @@ impl Refill {
     }
 
     /// Keeps some in memory, so that no inference waits for the disk.
-    fn fetch(&self) {
+    fn fetch(&self, vital: &Vital) {
         while !self.is_stopping.load(Ordering::SeqCst) {
+            vital.turn();
             let ahead = self.stock.ahead();
             if ahead <= AHEAD / 2 && self.stock.ready() > ahead {
                 if let Err(error) = self.stock.fetch(AHEAD - ahead) {
@@ -153,14 +160,16 @@ impl Refill {
         let (sender, incoming) = channel();
         let own = Arc::clone(self);
         let number = 1 + self.session.fetch_add(1, Ordering::SeqCst);
+        // Left meets right again where a session ends, however it does.
+        let vital = self.vitals.hold_replaced(DEAL);
         let run = move || {
             let mut session = Session { number, incoming, frames };
-            match own.run(&mut session) {
+            match own.run(&mut session, &vital) {
                 Err(Ended::Closed) | Ok(()) => tracing::info!("a session of dealing ended"),
                 Err(error) => tracing::error!(%error, "a session of dealing is given up"),
             }
         };
-        let thread = thread::Builder::new().name("hushtable-refill".into()).spawn(run)?;
+        let thread = thread::Builder::new().name(DEAL.into()).spawn(run)?;
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|thread| !thread.is_finished());
         threads.push(thread);
@@ -183,7 +192,7 @@ impl Refill {
         }
     }
 
-    fn run(&self, session: &mut Session) -> Result<(), Ended> {
+    fn run(&self, session: &mut Session, vital: &Vital) -> Result<(), Ended> {
         self.stock.has_disagreed();
         session.send_ids(&self.stock.held())?;
         let other = session.ids()?;
@@ -195,6 +204,7 @@ impl Refill {
         let (mut dealer, first) = Dealer::start(self.half, &self.outline)?;
         self.settle(session, &mut dealer, first)?;
         loop {
+            vital.turn();
             // Right follows: its stream ends too.
             if self.half == Half::Left && self.stock.has_disagreed() {
                 return Ok(());
@@ -415,6 +425,8 @@ fn ids_of(bytes: &[u8]) -> Result<Vec<Id>, Ended> {
     }
 }
 
+pub(super) const FETCH: &str = "hushtable-fetch";
+pub(super) const DEAL: &str = "hushtable-refill";
 const HELD: u8 = 1;
 const BATCH: u8 = 2;
 const PART: u8 = 3;
@@ -449,7 +461,15 @@ mod tests {
         let ledger = LedgerPlace::Folder(place.join("ledgers"));
         let store = StoreSpec { folder, bytes_max: room * each, key, ledger };
         let stock = Stock::open(&store, half, &outline).unwrap();
-        Refill::new(stock, half, outline, (1, percent), SharesMetrics::default()).unwrap()
+        Refill::new(
+            stock,
+            half,
+            outline,
+            (1, percent),
+            SharesMetrics::default(),
+            &Vitals::default(),
+        )
+        .unwrap()
     }
 
     /// A session of both, to its end, as streams would have it.

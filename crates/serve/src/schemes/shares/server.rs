@@ -24,6 +24,7 @@ use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
 use crate::peer::endpoint::Peer;
+use crate::vital::Vitals;
 use crate::wire::shared_inference_server::SharedInferenceServer;
 use crate::{BoundServer, Error};
 
@@ -80,7 +81,7 @@ impl SharesServer {
             Box::new(move |registry: &mut Registry| metrics.register(registry))
         };
         let side = settings.spec.side.name();
-        let load = move |_: &Loading| offer(&settings, model, metrics);
+        let load = move |loading: &Loading| offer(&settings, model, metrics, &loading.vitals);
         let (services, load) = (&[SERVICE], Box::new(load));
         Unbound::new(network, Scheme { services, side, register, load })
     }
@@ -91,12 +92,13 @@ fn offer(
     settings: &Settings,
     model: Arc<SharedModel>,
     metrics: SharesMetrics,
+    vitals: &Vitals,
 ) -> Result<Arc<dyn Routes>, Error> {
     let spec = &settings.spec;
     let (is_met, met) = watch::channel(false);
     let inferences = Arc::new(AtomicUsize::new(0));
     let limits = (settings.exchange, spec.batch_inferences_max);
-    let refill = refill(spec, &model, &metrics)?;
+    let refill = refill(spec, &model, &metrics, vitals)?;
     let driver = Inferences::new(
         Arc::clone(&model),
         metrics,
@@ -105,7 +107,7 @@ fn offer(
         limits,
         refill.clone(),
     );
-    let (events, driver) = spawn(driver)
+    let (events, driver) = spawn(driver, vitals)
         .map_err(|source| Error::Io { what: "start a thread that computes".into(), source })?;
     let info = &model.info;
     tracing::info!(
@@ -143,13 +145,14 @@ fn refill(
     spec: &SharesServerSpec,
     model: &SharedModel,
     metrics: &SharesMetrics,
+    vitals: &Vitals,
 ) -> Result<Option<Arc<Refill>>, Error> {
     let (DealtBy::Servers, Some(store)) = (spec.dealer, spec.store()) else { return Ok(None) };
     let info = &model.info;
     let stock = Stock::open(&store, info.half, &info.outline)
         .map_err(|error| PeerError::Stock(Box::new(error)))?;
     let pace = (spec.refill_batch, spec.refill_percent);
-    let refill = Refill::new(stock, info.half, info.outline.clone(), pace, metrics.clone());
+    let refill = Refill::new(stock, info.half, info.outline.clone(), pace, metrics.clone(), vitals);
     let refill = refill.map_err(|source| Error::Io {
         what: "start a thread that takes precomputes".into(),
         source,

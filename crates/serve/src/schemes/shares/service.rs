@@ -27,6 +27,7 @@ use crate::host::quota::Holder;
 use crate::host::tls::PeerNames;
 use crate::peer::values::{microseconds, version_from_wire};
 use crate::trace::note_version;
+use crate::vital::Vitals;
 use crate::wire::shared_inference_server::SharedInference;
 use crate::wire::{
     SharesFrame, SharesInfoReply, SharesInfoRequest, SharesPredictReply, SharesPredictRequest,
@@ -247,16 +248,19 @@ fn shrink(reservation: Option<&Arc<Reservation>>, bytes: usize) {
     }
 }
 
-/// Starts a thread that computes.
+/// Starts a thread that computes, without which the server can do nothing.
 pub(super) fn spawn(
     driver: super::driver::Inferences,
+    vitals: &Vitals,
 ) -> std::io::Result<(Sender<Event>, JoinHandle<()>)> {
     let (sender, events) = std::sync::mpsc::channel();
-    let thread = std::thread::Builder::new().name("hushtable-shares".into());
-    let thread = thread.spawn(move || driver.run(&events))?;
+    let thread = std::thread::Builder::new().name(DRIVER.into());
+    let vital = vitals.hold(DRIVER);
+    let thread = thread.spawn(move || driver.run(&events, &vital))?;
     Ok((sender, thread))
 }
 
+pub(super) const DRIVER: &str = "hushtable-shares";
 /// About what a pass takes.
 const PASS: Duration = Duration::from_millis(5);
 /// What protobuf and gRPC put before a frame's payload.

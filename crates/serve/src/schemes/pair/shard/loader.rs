@@ -21,6 +21,7 @@ use crate::host::network::Network;
 use crate::host::scheme::Loading;
 use crate::host::{Next, ReloadError};
 use crate::schemes::versions::{GENERATIONS_MAX, Keep, Sources, Uses, check_room};
+use crate::vital::Vitals;
 use crate::{Error, ServerSpec};
 
 /// What loads a shard's rows and bins, and what they run on.
@@ -77,12 +78,13 @@ impl ShardLoader {
         number: usize,
         metrics: PairMetrics,
         sources: Sources,
+        vitals: &Vitals,
     ) -> Result<Self, Error> {
         Ok(Self {
             keep: spec.change.check()?,
             number,
             threads: Threads::new(spec.threads)?,
-            runner: Runner::start()?,
+            runner: Runner::start(vitals)?,
             metrics,
             sources: Mutex::new(sources),
             request_bytes_max: spec.inflight_bytes_max / 4,

@@ -69,7 +69,7 @@ impl ShardServer {
         let (watched, side) = (spec.change.watched(), spec.side.name());
         let push = spec.change.push()?;
         let load = move |loading: &Loading| {
-            let loader = ShardLoader::new(spec, number, metrics, sources)?;
+            let loader = ShardLoader::new(spec, number, metrics, sources, &loading.vitals)?;
             let held = loader.load(&sharded, &HeldShards::default())?;
             // Loaded once, so said once.
             let _ = loading.engine.set(held.description());
