@@ -294,7 +294,7 @@ pub(super) struct Certificate {
 }
 
 /// What a file that was replaced or written to has another of: device, inode, bytes, time.
-type Stamp = (u64, u64, u64, i64, i64);
+pub(crate) type Stamp = (u64, u64, u64, i64, i64);
 
 impl Certificate {
     pub fn new(spec: TlsSpec, tls: ServerTls, gauge: expiry::Gauge) -> Self {
@@ -342,11 +342,12 @@ impl Certificate {
 }
 
 fn stamps(spec: &TlsSpec) -> Vec<Option<Stamp>> {
-    let files = [Some(&spec.cert), Some(&spec.key), spec.client_ca.as_ref()];
-    files.into_iter().flatten().map(|path| stamp(path)).collect()
+    let authorities = [spec.client_ca.as_ref(), spec.peer_ca.as_ref()];
+    let files = [Some(&spec.cert), Some(&spec.key)].into_iter().chain(authorities);
+    files.flatten().map(|path| stamp(path)).collect()
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+pub(crate) fn stamp(path: &Path) -> Option<Stamp> {
     let about = fs::metadata(path).ok()?;
     Some((about.dev(), about.ino(), about.size(), about.mtime(), about.mtime_nsec()))
 }
@@ -423,7 +424,7 @@ pub(crate) fn available_bytes() -> Option<u64> {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic.into_panic()),

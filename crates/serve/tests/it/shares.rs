@@ -17,7 +17,7 @@ use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
 use hushtable_serve::wire::{SharesFrame, SharesPredictReply, SharesPredictRequest};
 use hushtable_serve::{
     EndpointSpec, Error, PeerError, SharesClient, SharesClientSpec, SharesRefusal, SharesServer,
-    SharesServerSpec, peer_name,
+    SharesServerSpec, TlsSpec, peer_name,
 };
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -153,6 +153,49 @@ async fn servers_that_prove_who_they_are_predict_for_many_clients() {
         &client.predict(1, &dense[..5], &indices[..8]).await.unwrap().logits,
         &expected[..1],
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_read_anew_what_they_prove_to_each_other_who_they_are_by() {
+    let bundle = Bundle::write(1);
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let write = |name: &str, pem: &str| std::fs::write(certificates.path(name), pem).unwrap();
+    let own = certificates.ca.issue_server(&["127.0.0.1", &peer_name(Side::Right)]).unwrap();
+    let wrong = certificates.ca.issue_client("somebody.else").unwrap();
+    let left = certificates.ca.issue_client(&peer_name(Side::Left)).unwrap();
+    for (name, pem) in [("right", &own), ("left", &wrong)] {
+        write(&format!("{name}.pem"), &pem.cert);
+        write(&format!("{name}.key"), &pem.key);
+    }
+    write("peers.pem", &others.ca.cert_pem());
+    let mut spec = bundle.spec(Side::Right, None);
+    let (cert, key) = (certificates.path("right.pem"), certificates.path("right.key"));
+    spec.network.tls = Some(TlsSpec { cert, key, ..certificates.tls() });
+    spec.peer_ca = Some(certificates.path("peers.pem"));
+    let right = Running::start(SharesServer::open(spec).unwrap());
+    let mut spec = bundle.spec(Side::Left, Some(&right.tls_url()));
+    spec.peer_ca = Some(certificates.path("ca.pem"));
+    spec.peer_cert = Some(certificates.path("left.pem"));
+    spec.peer_key = Some(certificates.path("left.key"));
+    let server = Running::start(SharesServer::open(spec).unwrap());
+    // Right knows another authority than left's.
+    let failed = async || right.metric("hushtable_handshakes_failed_total").await > 0.0;
+    until("left is turned away", failed).await;
+    write("peers.pem", &certificates.ca.cert_pem());
+    let refused = "hushtable_requests_total{method=\"Exchange\",code=\"PERMISSION_DENIED\"}";
+    let is_refused = async || right.page("/metrics").await.1.contains(refused);
+    until("left is known and has another name", is_refused).await;
+    // A certificate whose key is still to come is not taken, and costs nothing.
+    write("left.pem", &left.cert);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    write("left.key", &left.key);
+    let met = async || right.metric("hushtable_sessions_total").await == 1.0;
+    until("left is let in", met).await;
+    let right_at = EndpointSpec::new(right.tls_url(), Some(certificates.ca_pem()));
+    let spec = SharesClientSpec::new(EndpointSpec::new(server.url(), None), right_at);
+    let client = SharesClient::connect(&spec).await.unwrap();
+    let (dense, indices, expected) = bundle.users(1);
+    assert_near(&client.predict(1, &dense, &indices).await.unwrap().logits, &expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use hushtable_infer::shares::exchange::{Exchange, ExchangeSpec, Hello, HelloErro
 use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
+use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, sleep, timeout};
 use tonic::codegen::tokio_stream::StreamExt as _;
 use tonic::codegen::tokio_stream::wrappers::UnboundedReceiverStream;
@@ -18,11 +19,12 @@ use tonic::{Status, Streaming};
 use super::driver::{Event, Opened};
 use super::model::SharedModel;
 use super::refill::Refill;
+use super::refusal::REFUSALS;
 use super::{FRAME_BYTES_MAX, SharesInfo, SharesRefusal};
 use crate::peer::endpoint::Peer;
 use crate::wire::SharesFrame;
 use crate::wire::shared_inference_client::SharedInferenceClient;
-use crate::{Error, Refusal};
+use crate::{EndpointSpec, Error, Refusal};
 
 /// What both ends of a session need.
 pub(super) struct Link {
@@ -116,9 +118,9 @@ impl Link {
     }
 
     /// Left: one session of dealing, to its end.
-    async fn call_dealing(&self, peer: &Peer, refill: &Arc<Refill>) -> Result<(), Error> {
-        let Greeted { own, other, sender, incoming } = self.greet(peer, Stream::Deal).await?;
-        self.check(&own, &other).map_err(|refusal| refused(peer, refusal))?;
+    async fn call_dealing(&self, peer: Peer, refill: &Arc<Refill>) -> Result<(), Error> {
+        let Greeted { own, other, sender, incoming } = self.greet(&peer, Stream::Deal).await?;
+        self.check(&own, &other).map_err(|refusal| refused(&peer, refusal))?;
         let alive = sender.downgrade();
         let frames = refill
             .begin(sender)
@@ -128,23 +130,24 @@ impl Link {
     }
 
     /// Left: meets right again whenever there is no session. Never returns.
-    pub async fn keep(self: Arc<Self>, peer: Peer) {
-        self.again(&peer, || self.call(&peer)).await;
+    pub async fn keep(self: Arc<Self>, reach: Reach) {
+        self.again(reach, |peer| self.call(peer)).await;
     }
 
     /// The same for dealing.
-    pub async fn keep_dealing(self: Arc<Self>, peer: Peer, refill: Arc<Refill>) {
-        self.again(&peer, || self.call_dealing(&peer, &refill)).await;
+    pub async fn keep_dealing(self: Arc<Self>, reach: Reach, refill: Arc<Refill>) {
+        self.again(reach, |peer| self.call_dealing(peer, &refill)).await;
     }
 
     async fn again<F: Future<Output = Result<(), Error>>>(
         &self,
-        peer: &Peer,
-        call: impl Fn() -> F,
+        mut reach: Reach,
+        call: impl Fn(Peer) -> F,
     ) {
         let (mut pause, mut said) = (PAUSE_MIN, String::new());
         loop {
-            match call().await {
+            let peer = reach.peer();
+            match call(peer.clone()).await {
                 Ok(()) => {
                     tracing::info!(url = peer.url(), "the session with the other server ended");
                     (pause, said) = (PAUSE_MIN, String::new());
@@ -167,9 +170,9 @@ impl Link {
     }
 
     /// One session, to its end.
-    async fn call(&self, peer: &Peer) -> Result<(), Error> {
-        let Greeted { own, other, sender, incoming } = self.greet(peer, Stream::Exchange).await?;
-        let session = self.meet(&own, &other, sender).map_err(|refusal| refused(peer, refusal))?;
+    async fn call(&self, peer: Peer) -> Result<(), Error> {
+        let Greeted { own, other, sender, incoming } = self.greet(&peer, Stream::Exchange).await?;
+        let session = self.meet(&own, &other, sender).map_err(|refusal| refused(&peer, refusal))?;
         tracing::info!(url = peer.url(), session = session.number, "met the other server");
         self.listen(session, incoming, |_| {}, || false).await;
         Ok(())
@@ -190,6 +193,32 @@ impl Link {
         let mut incoming = called.into_inner();
         let first = peer.within(HELLO_MAX, incoming.message()).await?.unwrap_or_default();
         Ok(Greeted { own, other: first.payload, sender, incoming })
+    }
+}
+
+/// A connection to right, made anew by what is told of its endpoint.
+pub(super) struct Reach {
+    told: watch::Receiver<EndpointSpec>,
+    insecure: bool,
+    peer: Peer,
+}
+
+impl Reach {
+    /// Must be called within a tokio runtime.
+    pub fn new(mut told: watch::Receiver<EndpointSpec>, insecure: bool) -> Result<Self, Error> {
+        let peer = Peer::new(&told.borrow_and_update(), insecure, CONNECT_MAX, REFUSALS)?;
+        Ok(Self { told, insecure, peer })
+    }
+
+    fn peer(&mut self) -> &Peer {
+        if self.told.has_changed().unwrap_or(false) {
+            let endpoint = self.told.borrow_and_update();
+            match Peer::new(&endpoint, self.insecure, CONNECT_MAX, REFUSALS) {
+                Ok(peer) => self.peer = peer,
+                Err(error) => tracing::error!(%error, "right is reached as before"),
+            }
+        }
+        &self.peer
     }
 }
 
@@ -290,6 +319,7 @@ pub(super) async fn first(incoming: &mut Streaming<SharesFrame>) -> Result<Bytes
     Ok(first.unwrap_or_default().payload)
 }
 
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 const HELLO_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);

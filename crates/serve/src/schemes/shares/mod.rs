@@ -11,6 +11,7 @@ mod model;
 mod peer;
 mod refill;
 mod refusal;
+mod right;
 mod server;
 mod service;
 mod settings;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use hushtable_infer::shares::DealtBy;
 use hushtable_infer::shares::joint::Stock;
@@ -11,11 +10,10 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::driver::Inferences;
-use super::link::Link;
+use super::link::{Link, Reach};
 use super::metrics::SharesMetrics;
 use super::model::SharedModel;
 use super::refill::Refill;
-use super::refusal::REFUSALS;
 use super::service::{SharesService, Working, spawn};
 use super::spec::{PeerError, Settings};
 use super::{SERVICE, SharesInfo, SharesServerSpec};
@@ -23,7 +21,6 @@ use crate::host::Unbound;
 use crate::host::door::{Routed, Routes};
 use crate::host::network::Network;
 use crate::host::scheme::{Loading, Scheme};
-use crate::peer::endpoint::Peer;
 use crate::vital::Vitals;
 use crate::wire::shared_inference_server::SharedInferenceServer;
 use crate::{BoundServer, Error};
@@ -123,13 +120,15 @@ fn offer(
     );
     let link = Arc::new(Link::new(model, settings.exchange, events, inferences, refill.clone()));
     let mut calls = Vec::new();
-    if let Some(endpoint) = &settings.peer {
+    if let Some((right, endpoint)) = &settings.peer {
         let runtime = tokio::runtime::Handle::current();
-        let peer = || Peer::new(endpoint, spec.network.insecure, CONNECT_MAX, REFUSALS);
-        calls.push(runtime.spawn(Arc::clone(&link).keep(peer()?)).abort_handle());
+        let (tell, told) = watch::channel(endpoint.clone());
+        calls.push(runtime.spawn(right.clone().watch(tell)).abort_handle());
+        let reach = || Reach::new(told.clone(), spec.network.insecure);
+        calls.push(runtime.spawn(Arc::clone(&link).keep(reach()?)).abort_handle());
         if let Some(refill) = refill {
             // A connection of its own: its megabytes are not to stand before an inference's frames.
-            let dealing = Arc::clone(&link).keep_dealing(peer()?, refill);
+            let dealing = Arc::clone(&link).keep_dealing(reach()?, refill);
             calls.push(runtime.spawn(dealing).abort_handle());
         }
     }
@@ -159,5 +158,3 @@ fn refill(
     })?;
     Ok(Some(refill))
 }
-
-const CONNECT_MAX: Duration = Duration::from_secs(5);

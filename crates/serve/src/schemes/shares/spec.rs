@@ -1,6 +1,6 @@
 //! How a server of predictions on shares runs: [`SharesServerSpec`], checked into `Settings`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hushtable_infer::shares::DealtBy;
@@ -11,9 +11,10 @@ use hushtable_pir::dpf::Side;
 use serde::{Deserialize, Serialize};
 
 use super::SharesInfo;
+use super::right::Right;
 use crate::error::Own;
 use crate::host::network::{Network, within, within_u64};
-use crate::{EndpointSpec, Error, Identity, NetworkSpec};
+use crate::{EndpointSpec, Error, NetworkSpec};
 
 /// How a server of predictions on shares runs. Every field but `model`, `side` and, at left, `peer` has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +186,7 @@ pub(super) struct Settings {
     pub spec: SharesServerSpec,
     pub exchange: ExchangeSpec,
     /// Right, at left.
-    pub peer: Option<EndpointSpec>,
+    pub peer: Option<(Right, EndpointSpec)>,
     /// The name that left's certificate must have, at right.
     pub peer_name: Option<String>,
     pub message_bytes_max: usize,
@@ -214,7 +215,7 @@ impl Settings {
         match (spec.side, spec.peer.clone()) {
             (Side::Left, None) => return Err(PeerError::NoAddress.into()),
             (Side::Right, Some(url)) => return Err(PeerError::Address { url }.into()),
-            (Side::Left, Some(url)) => peer = Some(endpoint(&spec, url)?),
+            (Side::Left, Some(url)) => peer = Some(Right::of(&spec, url)?),
             (Side::Right, None) => {
                 let NetworkSpec { addr, insecure, tls, .. } = &mut spec.network;
                 let left = peer_name(Side::Left);
@@ -241,26 +242,6 @@ impl Settings {
         let exchange = ExchangeSpec { inferences_max: spec.inferences_max, silence_max };
         Ok((Self { spec, exchange, peer, peer_name: name, message_bytes_max }, network))
     }
-}
-
-/// How left reaches right: one that proves to be right.
-fn endpoint(spec: &SharesServerSpec, url: String) -> Result<EndpointSpec, Error> {
-    let read = |path: &Path| {
-        let what = || format!("read {}", path.display());
-        std::fs::read(path).map_err(|source| Error::Io { what: what(), source })
-    };
-    let own = spec.network.tls.as_ref().map(|tls| (&tls.cert, &tls.key));
-    let identity = match (&spec.peer_cert, &spec.peer_key) {
-        (Some(cert), Some(key)) => Some((cert, key)),
-        _ => own,
-    };
-    let identity = match identity {
-        Some((cert, key)) => Some(Identity { cert_pem: read(cert)?, key_pem: read(key)? }),
-        None => None,
-    };
-    let ca_pem = spec.peer_ca.as_deref().map(read).transpose()?;
-    let domain = Some(peer_name(Side::Right));
-    Ok(EndpointSpec { domain, identity, ..EndpointSpec::new(url, ca_pem) })
 }
 
 /// Bytes of the largest request: one part, and what its fields take.
