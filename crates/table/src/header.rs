@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::error::{HeaderError, RowsError};
+use crate::names::repeated_name;
 use crate::shape::Shape;
 
 /// Where the tensors' bytes start: the length field (8 bytes) and the space-padded JSON.
@@ -58,7 +59,7 @@ fn check_tensors(shape: Shape, head: &[u8]) -> Result<(), HeaderError> {
     }
     let found: BTreeMap<String, TensorEntry> =
         serde_json::from_slice(json).map_err(|source| HeaderError::Json { source })?;
-    if found != tensors(shape) {
+    if found != tensors(shape) || repeated_name(json).is_some() {
         return Err(HeaderError::Tensors { shape });
     }
     Ok(())
@@ -126,6 +127,12 @@ mod tests {
         assert!(tensors(lie("F32", "I32")));
         assert!(tensors(lie("[0,80]", "[8,80]")));
         assert!(tensors(lie("weight", "weighs")));
+        // The last of two is the right one.
+        let text = str::from_utf8(&header[8..]).unwrap().trim_end();
+        let first = r#"{"w\u0065ight":{"dtype":"I32","shape":[],"data_offsets":[0,0]},"#;
+        let mut twice = [&header[..8], text.replacen('{', first, 1).as_bytes()].concat();
+        twice.resize(DATA_OFFSET, b' ');
+        assert!(tensors(check_header(shape, &twice, size).unwrap_err()));
         assert!(matches!(
             lie("\"dtype\"", "\"dtipe\""),
             RowsError::Header { source: HeaderError::Json { .. } }

@@ -44,6 +44,7 @@ mod dtype;
 mod error;
 mod header;
 pub mod layout;
+mod listed;
 mod manifest;
 #[cfg(unix)]
 mod mapping;
@@ -51,6 +52,7 @@ mod mapping;
 #[path = "unmapped.rs"]
 mod mapping;
 pub mod model;
+mod names;
 mod parts;
 pub mod patch;
 pub mod prepared;
@@ -71,7 +73,9 @@ pub use build::{BuildSpec, build};
 pub use codec::{decode_rows, encode_rows};
 pub use dtype::{DType, UnknownDType};
 pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
+pub use listed::unlisted;
 pub use manifest::{FORMAT_VERSION, Manifest};
+pub use names::repeated_name;
 pub use patch::{Patch, PatchError};
 pub use range::RangeReading;
 pub use reading::{CheckedRows, Reading};

@@ -309,7 +309,8 @@ pub enum SourceError {
     },
     /// Two tensors of a checkpoint come to one name.
     #[error(
-        "two tensors are named {name:?}; save one state dict: torch.save(model.state_dict(), path)"
+        "two tensors are named {name:?}, and either could be meant; save one state dict: \
+         torch.save(model.state_dict(), path)"
     )]
     RepeatedName {
         /// The name.

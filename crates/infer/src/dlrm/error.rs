@@ -41,6 +41,14 @@ pub enum Error {
     /// Bytes that are no safetensors file.
     #[error("the weights are no safetensors file: {0}")]
     Safetensors(#[from] safetensors::SafeTensorError),
+    /// Two tensors of one name.
+    #[error(
+        "the weights have two tensors named {name:?}, and either could be meant: write each once"
+    )]
+    RepeatedTensor {
+        /// The name.
+        name: String,
+    },
     /// A tensor that the model needs is not there.
     #[error("the weights have no tensor {name:?} of shape {expected:?}")]
     MissingTensor {

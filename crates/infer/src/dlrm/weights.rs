@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hushtable_table::model::{Model, Pooling};
-use hushtable_table::{Table, decode_rows};
+use hushtable_table::{Table, decode_rows, repeated_name};
 use safetensors::{Dtype, SafeTensors};
 
 use super::error::Error;
@@ -230,9 +230,14 @@ fn listed<'n>(names: impl Iterator<Item = &'n String>) -> String {
 /// All tensors of floats of a safetensors file.
 ///
 /// # Errors
-/// [`Error::Safetensors`], [`Error::TensorType`].
+/// [`Error::Safetensors`], [`Error::RepeatedTensor`], [`Error::TensorType`].
 pub fn read_safetensors(bytes: &[u8]) -> Result<Tensors, Error> {
     let file = SafeTensors::deserialize(bytes)?;
+    let (header_bytes, _) = SafeTensors::read_metadata(bytes)?;
+    let header = bytes.get(8..8 + header_bytes).unwrap_or_default();
+    if let Some(name) = repeated_name(header) {
+        return Err(Error::RepeatedTensor { name });
+    }
     let mut tensors = Tensors::new();
     for (name, view) in file.iter() {
         let data = view.data();

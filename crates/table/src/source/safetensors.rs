@@ -8,6 +8,7 @@ use safetensors::tensor::Metadata as Header;
 use super::SourceError;
 use super::read_at::ReadAt;
 use super::tensor::{Element, Entry, Kind, TensorInfo, strides_in_order};
+use crate::names::repeated_name;
 
 const HEADER_BYTES_MAX: u64 = 16 << 20;
 
@@ -32,6 +33,9 @@ pub(super) fn read_header(file: &impl ReadAt) -> Result<(Vec<Entry>, Metadata), 
     // Metadata checks that the tensors' sizes follow from their shapes and leave no gaps.
     let metadata: Header = serde_json::from_slice(&header)
         .map_err(|source| SourceError::SafetensorsHeader { source })?;
+    if let Some(name) = repeated_name(&header) {
+        return Err(SourceError::RepeatedName { name });
+    }
     let data_offset = 8 + byte_count;
     let expected = data_offset.saturating_add(metadata.data_len() as u64);
     if expected != file.size() {
