@@ -153,12 +153,18 @@ async fn take(
     name: String,
     reload: Reload,
 ) -> Result<Reloaded, Status> {
-    let folder = staging.arrive(&to, &name)?;
+    // One more copy of what was pushed last would be of no use to anybody: the server is shown that one again.
+    let (folder, is_new) = match newest_alike(&staging.0, &to) {
+        Some(folder) => (folder, false),
+        None => (staging.arrive(&to, &name)?, true),
+    };
     match reload.take(Next::Folder(folder.clone())).await {
         Some(Ok(reloaded)) => Ok(reloaded),
         Some(Err(error)) => {
             // A server that is started again must not find it either.
-            let _ = fs::remove_dir_all(&folder);
+            if is_new {
+                let _ = fs::remove_dir_all(&folder);
+            }
             Err(PushRefusal::not_taken(&error).into())
         }
         None => Err(Refusal::Draining.into()),
@@ -255,6 +261,51 @@ impl Drop for Staging {
     }
 }
 
+/// The folder that came last to where pushes go, if it holds the same files.
+fn newest_alike(pushed: &Path, beside: &Path) -> Option<PathBuf> {
+    let folders = fs::read_dir(beside).ok()?.flatten().filter(|entry| {
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        !is_hidden && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    });
+    let at = |entry: &fs::DirEntry| entry.metadata().and_then(|about| about.modified()).ok();
+    let newest = folders.max_by_key(|entry| (at(entry), entry.file_name()))?.path();
+    match are_alike(pushed, &newest) {
+        Ok(true) => Some(newest),
+        Ok(false) => None,
+        Err(error) => {
+            tracing::debug!(%error, "a push is not compared with the one before");
+            None
+        }
+    }
+}
+
+/// Whether two folders hold the same files. Of large ones, which manifests have the hashes of, the sizes are compared,
+/// and what was pushed was examined: what is served is checked as it is loaded.
+fn are_alike(one: &Path, other: &Path) -> io::Result<bool> {
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.file_name()));
+        entries.collect::<io::Result<BTreeSet<_>>>()
+    };
+    let own = names(one)?;
+    if own != names(other)? {
+        return Ok(false);
+    }
+    for name in own {
+        let (one, other) = (one.join(&name), other.join(&name));
+        let [of_one, of_other] = [fs::symlink_metadata(&one)?, fs::symlink_metadata(&other)?];
+        let is_same = of_one.file_type() == of_other.file_type()
+            && match of_one.is_dir() {
+                true => are_alike(&one, &other)?,
+                false if of_one.len() != of_other.len() => false,
+                false => of_one.len() > COMPARED_BYTES_MAX || fs::read(&one)? == fs::read(&other)?,
+            };
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Removes what a server that was killed has left of pushes. A younger folder may be one that another server, of the
 /// same place for pushes, is writing.
 fn remove_leftovers(beside: &Path) {
@@ -325,6 +376,8 @@ fn wrong(defect: PushDefect) -> Status {
 
 /// How the names of folders begin that a push is written to.
 const HIDDEN: &str = ".push-";
+/// Files of more bytes are compared by their sizes.
+const COMPARED_BYTES_MAX: u64 = 16 << 20;
 const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 1024;
 const NAME_BYTES_MAX: usize = 128;

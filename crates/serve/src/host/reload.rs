@@ -109,6 +109,15 @@ pub enum ReloadError {
         /// The first damage.
         what: String,
     },
+    /// A pushed bundle with a file that none of its kind has.
+    #[error(
+        "{file:?} lies in the bundle's folder and is no file of the bundle: its manifest does not list it; move it \
+         elsewhere, and push again"
+    )]
+    Unlisted {
+        /// The file, in the folder.
+        file: PathBuf,
+    },
     /// A server that takes no pushes.
     #[error(
         "{url} takes no pushes: start it with --push-folder and --push-token-file, or replace its bundle where it \

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hushtable_table::Table;
 use hushtable_table::model::{self, ModelManifest};
+use hushtable_table::{Table, unlisted};
 use serde::{Deserialize, Serialize};
 
 use super::bundles::is_model;
@@ -200,7 +200,7 @@ impl Source {
     }
 }
 
-/// Reads every byte of a bundle, and checks it against its own hashes.
+/// Reads every byte of a bundle, and checks it against its own hashes; and that there is nothing beside it.
 pub(crate) fn examine(folder: &Path) -> Result<(), Error> {
     let damaged = |what: String| Error::from(ReloadError::Damaged { what });
     let (is_whole, what) = match is_model(folder) {
@@ -215,7 +215,13 @@ pub(crate) fn examine(folder: &Path) -> Result<(), Error> {
             (report.ok, report.damaged.first().map(ToString::to_string).unwrap_or_default())
         }
     };
-    if is_whole { Ok(()) } else { Err(damaged(what)) }
+    if !is_whole {
+        return Err(damaged(what));
+    }
+    match unlisted(folder).map_err(|error| damaged(error.to_string()))? {
+        None => Ok(()),
+        Some(file) => Err(ReloadError::Unlisted { file }.into()),
+    }
 }
 
 /// Refuses a next version that does not fit beside what is held.

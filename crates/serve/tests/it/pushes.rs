@@ -284,3 +284,31 @@ async fn a_push_that_the_disk_does_not_hold_leaves_nothing_and_is_taken_when_it_
     assert!(push(&endpoint, TOKEN, &bundle, PATIENCE).await.unwrap());
     assert_eq!(names(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_newest_pushed_again_leaves_no_copy_and_what_is_no_file_of_it_is_refused() {
+    let pushed = Pushed::start(Side::Left);
+    let bundle = pushed.folder.path().join("next");
+    table(500, 4, 2).save(&bundle).unwrap();
+    assert!(pushed.push(&bundle).await);
+    let [first] = <[String; 1]>::try_from(pushed.names()).unwrap();
+    for _ in 0..3 {
+        assert!(!pushed.push(&bundle).await);
+        assert_eq!(pushed.names(), [first.clone()]);
+    }
+    // What is served lies there still.
+    pushed.server.comes_to("hushtable_reloads_total{outcome=\"unchanged\"}", 3.0).await;
+    let stray = bundle.join("passwords.txt");
+    std::fs::write(&stray, "secret").unwrap();
+    let error = pushed.try_push(TOKEN, &bundle).await.unwrap_err();
+    let Some(refusal) = error.refused::<PushRefusal>() else { panic!("{error:?}") };
+    assert_eq!(refusal.reason(), "PUSH_DAMAGED");
+    assert!(refusal.to_string().contains("passwords.txt"), "{refusal}");
+    std::fs::remove_file(&stray).unwrap();
+    // Another version, and then the first again, are new each.
+    let other = pushed.folder.path().join("other");
+    table(500, 4, 3).save(&other).unwrap();
+    assert!(pushed.push(&other).await);
+    assert!(pushed.push(&bundle).await);
+    assert_eq!(pushed.names().len(), 3);
+}
