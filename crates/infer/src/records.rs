@@ -55,6 +55,19 @@ pub enum RecordError {
     },
 }
 
+impl RecordError {
+    /// Whether the disk had no room for it, or the user's quota.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+}
+
+/// Whether a disk had no room, or a user's quota.
+pub fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
 /// Records in memory: for a precompute that is used at once.
 #[derive(Default)]
 pub struct Memory(Mutex<Vec<Option<Vec<u8>>>>);

@@ -8,7 +8,7 @@ use hushtable_mpc::compare::Half;
 use hushtable_mpc::{EntropyError, Party};
 
 use super::place::LedgerPlace;
-use crate::records::RecordError;
+use crate::records::{RecordError, is_full};
 
 /// Most records of one precompute.
 pub const RECORDS_MAX: usize = 1 << 20;
@@ -262,4 +262,15 @@ pub enum StoreError {
     /// The operating system gave no entropy.
     #[error(transparent)]
     Entropy(#[from] EntropyError),
+}
+
+impl StoreError {
+    /// Whether the disk had no room, or the user's quota: later it may.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_full(source),
+            Self::Record(error) => error.is_full(),
+            _ => false,
+        }
+    }
 }

@@ -275,6 +275,10 @@ impl From<StoreError> for KeepError {
                 Self::Budget { bytes: needed, bytes_max }
             }
             StoreError::Full { .. } => Self::Full,
+            error if error.is_disk_full() => {
+                tracing::warn!(%error, "no precompute is kept until there is room");
+                Self::Full
+            }
             StoreError::Record(error) => Self::Damaged(error),
             error => Self::Medium(error.to_string()),
         }

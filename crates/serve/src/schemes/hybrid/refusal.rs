@@ -111,6 +111,11 @@ impl Garbler {
 /// The refusal of a step or a frame for what was found in it; what is the server's own fault is logged.
 pub(super) fn of_step(error: &MachineError) -> Refusal {
     let defect = match error {
+        // The step is made again: it is kept once there is room.
+        MachineError::Record(full) if full.is_full() => {
+            tracing::warn!(%error, "no precompute is kept until there is room");
+            return Refusal::Busy { limit: Limit::Precomputes, retry_after: FULL_RETRY };
+        }
         MachineError::Changed { .. } => StepDefect::Changed,
         MachineError::Bytes { .. } => StepDefect::Length,
         MachineError::Order { .. } | MachineError::NoStep { .. } => StepDefect::Order,
@@ -143,3 +148,37 @@ pub(super) fn of_keep(error: KeepError) -> Refusal {
 
 /// A precompute takes minutes.
 const FULL_RETRY: std::time::Duration = std::time::Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, ErrorKind};
+
+    use super::super::machines::{RecordError, StoreError};
+    use super::*;
+
+    /// What comes of a disk that says this, as a precompute is begun, as a step is kept, and as it is ended.
+    fn said(kind: ErrorKind) -> [Refusal; 3] {
+        let source = || io::Error::from(kind);
+        let record = || RecordError::Io { path: "ID.data".into(), source: source() };
+        let begun = StoreError::Io { path: "ID.head".into(), source: source() };
+        [
+            of_keep(begun.into()),
+            of_step(&MachineError::Record(record())),
+            of_keep(StoreError::Record(record()).into()),
+        ]
+    }
+
+    #[test]
+    fn a_full_disk_is_no_room_and_any_other_fault_the_servers_own() {
+        for full in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
+            for refusal in said(full) {
+                let Refusal::Busy { limit: Limit::Precomputes, retry_after } = refusal else {
+                    panic!("{full:?}: {refusal}")
+                };
+                assert_eq!(retry_after, FULL_RETRY);
+            }
+        }
+        let [begun, step, _] = said(ErrorKind::PermissionDenied);
+        assert!(matches!((begun, step), (Refusal::Backend, Refusal::Backend)));
+    }
+}
