@@ -364,6 +364,7 @@ impl hyper::service::Service<Request<Incoming>> for Door {
                 ))
                 .into_http(),
             };
+            let reply = undecodable(reply);
             visit.finish(code(&reply));
             Ok(reply)
         })
@@ -377,6 +378,19 @@ fn code(reply: &Reply) -> Code {
         .get("grpc-status")
         .map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes()))
 }
+
+/// What generated code says of bytes that are no message is the server's own fault by its status; it is the caller's.
+fn undecodable(reply: Reply) -> Reply {
+    let is_own = code(&reply) != Code::Internal;
+    let status = if is_own { None } else { Status::from_header_map(reply.headers()) };
+    match status.is_some_and(|status| status.message().starts_with(NO_MESSAGE)) {
+        true => Refusal::Undecodable.to_status().into_http(),
+        false => reply,
+    }
+}
+
+/// How prost begins to say that bytes are no message.
+const NO_MESSAGE: &str = "failed to decode Protobuf message";
 
 /// Counts a request when it is over, however it ends.
 struct Visit {

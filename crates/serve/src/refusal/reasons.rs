@@ -47,6 +47,12 @@ crate::refusal_table! {
             /// When one may answer again.
             retry_after: std::time::Duration,
         },
+        /// Bytes that are no message of the called method.
+        #[error(
+            "the request is no message of the method that it calls: send one as the contract says \
+             (proto/hushtable/v1), of a release that fits the server's"
+        )]
+        Undecodable = InvalidArgument "UNDECODABLE",
         /// A map of shards that the server does not hold.
         #[error(
             "the shard holds no map {found}: it has not loaded that version, or dropped it"

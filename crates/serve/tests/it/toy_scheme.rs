@@ -49,6 +49,13 @@ struct Text {
     text: String,
 }
 
+/// What is no [`Text`].
+#[derive(Clone, PartialEq, prost::Message)]
+struct Number {
+    #[prost(uint64, tag = "1")]
+    text: u64,
+}
+
 const SERVICE: GrpcService = GrpcService {
     name: "toys.v1.Echo",
     methods: &[Method { name: "Say", metric: "EchoSay" }, Method::named("Hold")],
@@ -248,6 +255,14 @@ async fn a_scheme_that_brings_a_descriptor_has_all_that_the_built_in_ones_have()
     };
     assert_eq!((limit, retry_after), (Limit::ConnectionBytes, Duration::from_millis(3)));
 
+    // Bytes that are no message are the caller's fault, by reason.
+    let mut grpc = GrpcClient::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let (codec, path) = (ProstCodec::<Number, Text>::default(), SAY.parse().unwrap());
+    let status = grpc.unary(Request::new(Number { text: 7 }), path, codec).await.unwrap_err();
+    let found = (status.code(), refusal_of(&status));
+    assert_eq!(found, (Code::InvalidArgument, Some(Refusal::Undecodable)), "{status:?}");
+
     // Methods and services that the descriptor does not have.
     let status = call(&channel, "/toys.v1.Echo/Sing", "la").await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unimplemented, "no such method"));
@@ -262,6 +277,7 @@ async fn a_scheme_that_brings_a_descriptor_has_all_that_the_built_in_ones_have()
     let text = server.page("/metrics").await.1;
     for (name, value) in [
         (r#"hushtable_requests_total{method="EchoSay",code="OK"}"#, 1.0),
+        (r#"hushtable_requests_total{method="EchoSay",code="INVALID_ARGUMENT"}"#, 1.0),
         (r#"hushtable_requests_total{method="EchoSay",code="OUT_OF_RANGE"}"#, 1.0),
         (r#"hushtable_requests_total{method="EchoSay",code="RESOURCE_EXHAUSTED"}"#, 1.0),
         (r#"hushtable_requests_total{method="other",code="UNIMPLEMENTED"}"#, 2.0),
