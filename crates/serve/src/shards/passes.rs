@@ -255,13 +255,19 @@ impl<A: ShardQuestion> Part<A> {
         budget.earn(self.per_mille);
         let mut asked: Vec<Arc<Replica>> = Vec::new();
         let mut calls = FuturesUnordered::new();
+        // Those whose part was no answer; one of them is asked once more, where there is no other.
+        let mut doubted = Some(Vec::new());
         let (mut reason, mut retry_after) = (String::new(), RETRY_AFTER);
         let mut may_hedge = late_after.is_some();
         let late = tokio::time::sleep(late_after.unwrap_or(self.pass_max));
         let mut late = std::pin::pin!(late);
         loop {
             if calls.is_empty() {
-                let Some(next) = self.choose(&asked) else {
+                let next = match self.choose(&asked) {
+                    None => self.again(doubted.take().unwrap_or_default()).await,
+                    next => next,
+                };
+                let Some(next) = next else {
                     if reason.is_empty() {
                         reason = self.reasons();
                     }
@@ -292,11 +298,13 @@ impl<A: ShardQuestion> Part<A> {
                     Err(Unheld::Skew(why)) => {
                         metrics.asked(number, PartOutcome::Skew);
                         replica.doubt(&why);
+                        doubted.iter_mut().for_each(|doubted| doubted.push(Arc::clone(&replica)));
                         reason = why;
                     }
                     Err(Unheld::Failed(why)) => {
                         metrics.asked(number, PartOutcome::Failed);
                         replica.doubt(&why);
+                        doubted.iter_mut().for_each(|doubted| doubted.push(Arc::clone(&replica)));
                         reason = why;
                     }
                 },
@@ -315,6 +323,24 @@ impl<A: ShardQuestion> Part<A> {
         }
     }
 
+    /// Of servers that were left out for one part each, the first that says within the retry time that it holds the map:
+    /// whoever asked would come back by then, and find it there.
+    async fn again(&self, doubted: Vec<Arc<Replica>>) -> Option<Arc<Replica>> {
+        let until = Instant::now() + RETRY_AFTER;
+        while !doubted.is_empty() && Instant::now() < until {
+            if let Some(back) = doubted.iter().find(|replica| replica.holds(self.map)) {
+                tracing::info!(
+                    shard = self.shard.number,
+                    url = back.url(),
+                    "asked once more for its part"
+                );
+                return Some(Arc::clone(back));
+            }
+            tokio::time::sleep(AGAIN_STEP).await;
+        }
+        None
+    }
+
     fn reasons(&self) -> String {
         let of = |replica: &Arc<Replica>| format!("{}: {}", replica.url(), replica.reason());
         self.shard.replicas.iter().map(of).collect::<Vec<_>>().join(", ")
@@ -329,7 +355,100 @@ struct Asked<T> {
 
 /// When a shard without a server may have one again: most that restart are back by then.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+const AGAIN_STEP: Duration = Duration::from_millis(10);
 /// Answers for which it is worth to wake who adds them up.
 const WAKE_AT: usize = 16;
 const ALIKE: f64 = 1.25;
 const ALIKE_LEAST: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use hushtable_pir::dpf::Side;
+
+    use super::super::fleet::FleetSpec;
+    use super::super::{FrontMetrics, Owner};
+    use super::*;
+    use crate::EndpointSpec;
+    use crate::peer::lane::Lane;
+    use crate::wire::{self, HeldMap, HoldsReply};
+
+    const OWNER: Owner = Owner::Side(Side::Left);
+    const MAP: [u8; 32] = [7; 32];
+
+    /// A question whose first parts, as many as this, are no answers.
+    struct Malformed(Arc<AtomicUsize>);
+
+    impl ShardQuestion for Malformed {
+        type Answers = ();
+
+        fn key_bytes(&self) -> usize {
+            1
+        }
+
+        async fn ask(&self, replica: &Replica, _: Version, _: Duration) -> Result<Won<()>, Unheld> {
+            let is_bad = |left: usize| left.checked_sub(1);
+            match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_bad) {
+                Ok(_) => Err(Unheld::Skew(format!("{}: answers of 3 bytes", replica.url()))),
+                Err(_) => Ok(Won { answers: (), took: Duration::ZERO, call: Duration::ZERO }),
+            }
+        }
+    }
+
+    /// What a pass comes to of which the only server of a shard, after so many malformed parts, answers, and which says
+    /// how it is where it is doubted.
+    async fn ended(malformed: usize) -> Ended<()> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shards.toml");
+        std::fs::write(&file, "[[shard]]\nreplicas = [\"http://127.0.0.1:1\"]\n").unwrap();
+        let fleet = Fleet::start(FleetSpec {
+            file: &file,
+            owner: OWNER,
+            holds_path: "/hushtable.v1.PrivateShard/Holds",
+            refusals: &[],
+            insecure: true,
+            threads: 1,
+            metrics: FrontMetrics::default(),
+        })
+        .unwrap();
+        let spec = EndpointSpec::new("http://127.0.0.1:1", None);
+        let replica = Replica::new(0, Lane::new(&spec, false, Duration::ZERO, &[]).unwrap());
+        let held = HeldMap { map_version: MAP.to_vec().into(), ..HeldMap::default() };
+        let says =
+            HoldsReply { side: wire::Side::Left.into(), held: vec![held], ..HoldsReply::default() };
+        replica.told(OWNER, &says);
+        let replica = Arc::new(replica);
+        let asked = Arc::clone(&replica);
+        let following = Ending(tokio::spawn(async move {
+            loop {
+                asked.doubted.notified().await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                asked.told(OWNER, &says);
+            }
+        }));
+        let (recent, turn) = Default::default();
+        let shard = ShardState { number: 0, replicas: vec![replica], recent, turn };
+        let part = Part {
+            fleet: Arc::clone(&fleet.shared),
+            shard: Arc::new(shard),
+            map: Version::from(MAP),
+            pass_max: Duration::from_secs(120),
+            per_mille: 0,
+            ask: Malformed(Arc::new(AtomicUsize::new(malformed))),
+        };
+        let ended = part.answer().await;
+        drop(following);
+        ended
+    }
+
+    #[tokio::test]
+    async fn one_malformed_part_of_the_only_server_costs_no_answer_and_two_name_it() {
+        for malformed in [0, 1] {
+            assert!(ended(malformed).await.is_ok(), "{malformed}");
+        }
+        let error = ended(2).await.map(|_| ()).unwrap_err();
+        assert_eq!((error.shard, error.retry_after), (0, RETRY_AFTER));
+        assert!(error.reason.contains("http://127.0.0.1:1: answers of 3 bytes"), "{error:?}");
+    }
+}

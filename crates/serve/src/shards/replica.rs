@@ -177,7 +177,7 @@ impl Replica {
         }
     }
 
-    fn told(&self, owner: Owner, reply: &HoldsReply) {
+    pub(super) fn told(&self, owner: Owner, reply: &HoldsReply) {
         let found = match wire::Side::try_from(reply.side) {
             Ok(wire::Side::Left) => Some(Owner::Side(Side::Left)),
             Ok(wire::Side::Right) => Some(Owner::Side(Side::Right)),
