@@ -7,6 +7,9 @@ use super::layout::{Input, Values};
 
 /// The largest absolute value of a dense feature.
 pub const FEATURE_MAX: f32 = 256.0;
+/// The least that a plan may hold them to, which normalised features keep to: of a tighter end, that no query comes
+/// would tell the server that a feature is beyond it.
+pub(super) const FEATURE_LEAST: f32 = 4.0;
 
 /// What a client knows of a model: sizes alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +23,8 @@ pub(super) struct Sizes {
     /// Users of a ciphertext, and slots of each.
     pub users: usize,
     pub slots: usize,
+    /// By dense feature: its largest absolute value, where the plan says.
+    pub dense_max: Vec<f32>,
 }
 
 impl Sizes {
@@ -42,6 +47,16 @@ impl Sizes {
         if found == 0 || found > self.users {
             return Err(Error::Users { found, users_max: self.users });
         }
+        self.check_values(dense, indices)?;
+        Ok(found)
+    }
+
+    /// Checks the features of any number of users.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::Feature`], [`Error::Index`].
+    pub fn check_values(&self, dense: &[f32], indices: &[u64]) -> Result<(), Error> {
+        let found = dense.len() / self.dense;
         if dense.len() != found * self.dense {
             let expected = found * self.dense;
             return Err(Error::Count { what: "dense features", expected, found: dense.len() });
@@ -52,11 +67,12 @@ impl Sizes {
             return Err(Error::Count { what: "indices", expected, found });
         }
         for (at, &value) in dense.iter().enumerate() {
+            let (user, index) = (at / self.dense, at % self.dense);
+            let max = self.dense_max.get(index).copied().unwrap_or(FEATURE_MAX);
             // What is no number is not below either.
-            let is_inside = value.abs() <= FEATURE_MAX;
+            let is_inside = value.abs() <= max;
             if !is_inside {
-                let (user, index) = (at / self.dense, at % self.dense);
-                return Err(Error::Feature { user, index, value, max: FEATURE_MAX });
+                return Err(Error::Feature { user, index, value, max });
             }
         }
         for (at, &index) in indices.iter().enumerate() {
@@ -66,7 +82,7 @@ impl Sizes {
                 return Err(Error::Index { user, feature: name.clone(), index, rows });
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// One user's values: dense, and one-hot.

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "bench")]
 pub mod bench;
+mod bounds;
 pub mod chain;
 mod client;
 pub mod compile;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chain::Chain;
 use super::error::Error;
+use super::features::{FEATURE_LEAST, FEATURE_MAX};
 use super::gate;
 use super::gate::Gate;
 use super::layout::{Input, Layout, Values};
@@ -51,6 +52,14 @@ impl ParametersSpec {
         let spec = ParameterSpec { name, degree, moduli, special_moduli, scale_log2 };
         Ok(Parameters::new(spec, platform)?)
     }
+}
+
+/// Whether these can be the largest absolute values of so many dense features: powers of two, none so tight that
+/// whether a query comes would tell much.
+pub(super) fn is_dense_max(dense_max: &[f32], dense: usize) -> bool {
+    let is_power = |end: f32| end.log2().fract() == 0.0;
+    let is_end = |&end: &f32| (FEATURE_LEAST..=FEATURE_MAX).contains(&end) && is_power(end);
+    dense_max.is_empty() || dense_max.len() == dense && dense_max.iter().all(is_end)
 }
 
 /// A linear map between vectors with a period, in rotations and products.
@@ -191,6 +200,9 @@ pub struct Plan {
     pub embedding: EmbeddingPlan,
     /// By link: how it is computed.
     pub links: Vec<LinkPlan>,
+    /// By dense feature: the largest absolute value that it can hold, a power of two; none where nobody said.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dense_max: Vec<f32>,
 }
 
 /// How embeddings are to get in: what a planner chooses from.
@@ -258,6 +270,7 @@ impl Plan {
             inputs: Vec::new(),
             embedding: EmbeddingPlan::Joined,
             links: Vec::new(),
+            dense_max: Vec::new(),
             chain,
         };
         for index in 0..=last {
@@ -448,7 +461,8 @@ impl Plan {
         let spec = ParameterSpec { name, degree, moduli, special_moduli, scale_log2 };
         let fusion = plan.fusion();
         let again = Self::new(&dlrm, plan.chain.clone(), &spec, plan.users, fusion)?;
-        if again.with_baby_steps() != plan {
+        let again = Self { dense_max: plan.dense_max.clone(), ..again.with_baby_steps() };
+        if again != plan || !is_dense_max(&plan.dense_max, plan.model.dense) {
             return Err(wrong("its layout is not that of its model".into()));
         }
         Ok(plan)

@@ -7,6 +7,7 @@ use hushtable_rlwe::modulus_log2_max;
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 use serde::Serialize;
 
+use super::bounds;
 use super::chain::Chain;
 use super::cost::{CostTable, operations};
 use super::error::Error;
@@ -152,7 +153,8 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
             advice: advice.into(),
         });
     };
-    settle(dlrm, &sketch, goal)
+    let dense_max = bounds::dense_max(dlrm, weights, LOGIT_MAX)?;
+    Ok(Plan { dense_max, ..settle(dlrm, &sketch, goal)? })
 }
 
 /// As [`plan`], for these weights: where simulation finds the logits of some drawn users less precise
@@ -308,5 +310,6 @@ const UPLOAD_MS: f64 = 2e-5;
 const FUSED_MAX: usize = 1 << 24;
 /// Bits of q_0 above the scale: logits are below 2^9.
 const HEADROOM_BITS: u32 = 10;
+const LOGIT_MAX: f64 = (1 << (HEADROOM_BITS - 1)) as f64;
 /// Bits of a scale above the fewest, where they fit.
 const SPARE_BITS: u32 = 6;

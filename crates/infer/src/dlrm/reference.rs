@@ -36,6 +36,20 @@ pub fn forward(
     dense: &[f64],
     indices: &[u64],
 ) -> Result<Forward, Error> {
+    let trained = || weights.bottom_trained.iter().chain(&weights.top_trained);
+    let gates: Vec<&Trained> = trained().collect();
+    let activation = dlrm.spec().activation;
+    forward_by(dlrm, weights, dense, indices, |index, x| activate(activation, gates[index], x))
+}
+
+/// As [`forward`], with another function in place of each activation, which are counted from the bottom's first.
+pub(super) fn forward_by(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    dense: &[f64],
+    indices: &[u64],
+    gate: impl Fn(usize, f64) -> f64,
+) -> Result<Forward, Error> {
     let spec = dlrm.spec();
     if dense.len() != spec.dense {
         let (expected, found) = (spec.dense, dense.len());
@@ -47,9 +61,8 @@ pub fn forward(
     for (index, (layer, shape)) in weights.bottom.iter().zip(dlrm.bottom()).enumerate() {
         hidden = layer.apply(&hidden);
         if shape.is_activated {
-            let trained = &weights.bottom_trained[index];
             seen.push(Seen { layer: format!("bottom {index}"), inputs: hidden.clone() });
-            hidden.iter_mut().for_each(|x| *x = activate(spec.activation, trained, *x));
+            hidden.iter_mut().for_each(|x| *x = gate(index, *x));
         }
     }
     let mut vectors = vec![hidden];
@@ -79,9 +92,9 @@ pub fn forward(
     for (index, (layer, shape)) in weights.top.iter().zip(dlrm.top()).enumerate() {
         hidden = layer.apply(&hidden);
         if shape.is_activated {
-            let trained = &weights.top_trained[index];
             seen.push(Seen { layer: format!("top {index}"), inputs: hidden.clone() });
-            hidden.iter_mut().for_each(|x| *x = activate(spec.activation, trained, *x));
+            let number = weights.bottom_trained.len() + index;
+            hidden.iter_mut().for_each(|x| *x = gate(number, *x));
         }
     }
     Ok(Forward { logit: hidden[0], seen, joined })

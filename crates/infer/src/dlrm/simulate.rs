@@ -156,5 +156,6 @@ fn sizes(plan: &Plan) -> Sizes {
         features: features.collect(),
         users: plan.users,
         slots: plan.slots(),
+        dense_max: plan.dense_max.clone(),
     }
 }

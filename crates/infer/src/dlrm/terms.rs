@@ -12,7 +12,7 @@ use super::digits::{BASE_MAX, Digits};
 use super::error::{Error, hex};
 use super::features::Sizes;
 use super::layout::Input;
-use super::plan::{ParametersSpec, Plan};
+use super::plan::{ParametersSpec, Plan, is_dense_max};
 use super::spec::{FeatureSpec, SLOTS_MAX, WIDTH_MAX};
 
 /// The most bytes of terms.
@@ -57,6 +57,9 @@ struct Announced {
     products: Option<usize>,
     /// Steps to the left, and the highest level of each rotation.
     rotations: Vec<(usize, usize)>,
+    /// By dense feature: its largest absolute value, a power of two. Of the weights it says that much.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dense_max: Vec<f32>,
 }
 
 /// What a server announces, checked: sizes, layout and which keys it needs. Of the model it tells the
@@ -100,6 +103,7 @@ impl Terms {
             inputs: plan.inputs.clone(),
             products: plan.products(),
             rotations: plan.rotations().into_iter().collect(),
+            dense_max: plan.dense_max.clone(),
         };
         Self::check(announced, platform)
     }
@@ -162,7 +166,11 @@ impl Terms {
         }
         let slots = degree / 2 / own.users;
         let (dense, is_lifted, users) = (own.dense, own.is_lifted, own.users);
-        let sizes = Sizes { dense, is_lifted, features, users, slots };
+        if !is_dense_max(&own.dense_max, dense) {
+            return Err(refuse("ends of dense features that are none".into()));
+        }
+        let dense_max = own.dense_max.clone();
+        let sizes = Sizes { dense, is_lifted, features, users, slots, dense_max };
         let parameters = own.parameters.check(platform)?;
         let levels = parameters.levels();
         for input in &own.inputs {
@@ -214,6 +222,19 @@ impl Terms {
     /// Dense features of a user.
     pub fn dense(&self) -> usize {
         self.announced.dense
+    }
+
+    /// By dense feature: the largest absolute value that the plan holds; none where it does not say.
+    pub fn dense_max(&self) -> &[f32] {
+        &self.announced.dense_max
+    }
+
+    /// Checks the features of any number of users, which may be several queries, before any is made.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::Feature`], [`Error::Index`].
+    pub fn check_features(&self, dense: &[f32], indices: &[u64]) -> Result<(), Error> {
+        self.sizes.check_values(dense, indices)
     }
 
     /// The sparse features: names and rows.

@@ -1,10 +1,11 @@
 //! What bad input gets.
 
 use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::reference::forward;
 use hushtable_infer::dlrm::simulate::{Mode, predict};
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{
-    Client, Dlrm, Engine, Error, Goal, TERMS_BYTES_MAX, Terms, Weights, plan,
+    Client, Dlrm, Engine, Error, Goal, Plan, TERMS_BYTES_MAX, Terms, Weights, plan,
 };
 use hushtable_rlwe::ckks;
 use hushtable_rlwe::ring::Platform;
@@ -46,6 +47,14 @@ fn weights_name_the_tensor_and_the_shapes() {
     broken.get_mut("bot_l.0.bias").unwrap().values[2] = f32::NAN;
     let error = Weights::new(&dlrm, broken).unwrap_err();
     assert!(matches!(error, Error::TensorValue { index: 2, .. }), "{error}");
+    // The last of two would be taken, however its name is written.
+    for again in ["w", r"\u0077"] {
+        let one = r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;
+        let header = format!(r#"{{"w":{one},"{again}":{one}}}"#);
+        let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[0; 4]].concat();
+        let error = Weights::from_safetensors(&dlrm, &file).unwrap_err();
+        assert!(matches!(&error, Error::RepeatedTensor { name } if name == "w"), "{error}");
+    }
     let error = Weights::from_safetensors(&dlrm, b"no file").unwrap_err();
     assert!(matches!(error, Error::Safetensors(_)), "{error}");
 }
@@ -65,6 +74,40 @@ fn features_out_of_bounds_are_refused() {
     assert!(matches!(query(&[0.0; 4], &indices), Error::Count { expected: 3, found: 4, .. }));
     assert!(matches!(query(&dense, &indices[..2]), Error::Count { what: "indices", .. }));
     assert!(matches!(query(&[0.0; 6], &[0; 6]), Error::Users { found: 2, users_max: 1 }));
+}
+
+#[test]
+fn a_feature_that_the_plan_cannot_hold_is_refused_and_one_that_it_can_comes_back() {
+    let (dlrm, weights) = model(spec(Activation::Square, Interaction::Concat), 1);
+    let plan = plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap()).unwrap();
+    assert_eq!(Plan::parse(&plan.to_json()).unwrap(), plan);
+    let engine = Engine::new(&plan, &weights, Platform::detect()).unwrap();
+    let client = Client::new(engine.terms().clone()).unwrap();
+    let keys = engine.keys(&client.keys().collect::<Vec<_>>().concat()).unwrap();
+    let ends = client.terms().dense_max();
+    assert_eq!(ends.len(), 3);
+    assert!(ends.iter().any(|&end| end < 200.0), "{ends:?}");
+    let (_, indices) = features(&dlrm, 1, 1);
+    let logit = |dense: &[f32]| {
+        let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
+        forward(&dlrm, &weights, &dense, &indices).unwrap().logit
+    };
+    for (at, &end) in ends.iter().enumerate() {
+        let mut dense = [0.0; 3];
+        dense[at] = end;
+        let answer = engine.answer(&keys, &client.query(&dense, &indices).unwrap()).unwrap();
+        let (found, expected) = (client.open(&answer).unwrap()[0], logit(&dense));
+        assert!((found - expected).abs() < 0.25, "{at}: {found}, {expected}");
+        dense[at] = -2.0 * end;
+        if end < 256.0 {
+            assert!(logit(&dense).abs() > 256.0, "{at}: {end} is too little");
+        }
+        let refused = client.query(&dense, &indices).unwrap_err();
+        assert!(
+            matches!(refused, Error::Feature { user: 0, index, max, .. } if (index, max) == (at, end)),
+            "{refused}"
+        );
+    }
 }
 
 #[test]

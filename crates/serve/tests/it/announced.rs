@@ -663,6 +663,17 @@ fn infer_cases() -> Vec<Case<InferInfoReply>> {
     add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["users"] = 3.into()));
     add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["dense"] = 0.into()));
     add("InferInfoReply.terms", other, |info| terms(info, |terms| terms["base"] = 1.into()));
+    // Ends of features that would have the client send where all are small, and stay away else.
+    fn ends(info: &mut InferInfoReply, end: f64, more: usize) {
+        terms(info, |terms| {
+            let dense = terms["dense"].as_u64().unwrap() as usize;
+            terms["dense_max"] = vec![end; dense + more].into();
+        });
+    }
+    add("InferInfoReply.terms", other, |info| ends(info, 0.5, 0));
+    add("InferInfoReply.terms", other, |info| ends(info, 5.0, 0));
+    add("InferInfoReply.terms", other, |info| ends(info, f64::MAX, 0));
+    add("InferInfoReply.terms", other, |info| ends(info, 8.0, 1));
     add("InferInfoReply.terms", other, |info| {
         terms(info, |terms| terms["features"][0]["rows"] = 0.into());
     });

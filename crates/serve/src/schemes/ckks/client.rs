@@ -154,6 +154,8 @@ impl CkksClient {
                 return Err(dlrm::Error::Count { what, expected, found }.into());
             }
         }
+        // All of them, before the first query goes.
+        terms.check_features(dense, indices)?;
         let mut found = Prediction { logits: Vec::new(), stats: PredictionStats::default() };
         let step = terms.users().max(1);
         for first in (0..users).step_by(step) {
