@@ -4,7 +4,7 @@
 //! 128-bit numbers, in hexadecimal; of what is long, `blake3` of the bytes (of labels, little-endian).
 
 use hushtable_mpc::Platform;
-use hushtable_mpc::ot::{ReceiverSetup, SenderSetup};
+use hushtable_mpc::ot::{ANSWER_BYTES, ReceiverSetup, SenderSetup};
 use serde_json::{Value, json};
 
 fn main() {
@@ -35,6 +35,7 @@ fn vector(number: u8, delta: u128) -> Value {
                 "batch": batch,
                 "groups": groups,
                 "corrections": hash(&corrections),
+                "answer": hex::encode(&corrections[corrections.len() - ANSWER_BYTES..]),
                 "first_label": format!("{:032x}", labels[0]),
                 "labels": hash(&bytes(&labels)),
                 "zeros": hash(&bytes(&zeros)),

@@ -3,7 +3,7 @@
 //! [`garble`] has half-gates garbled circuits over many instances in lockstep, [`ot`] oblivious
 //! transfer, [`share`] additive shares, [`compare`] keys to compare shared numbers with. Halves are functions and machines over bytes: nothing here
 //! has sockets. Parties are honest but curious: they follow the protocol, and are to learn nothing
-//! from what they see.
+//! from what they see. Of those that do not, [`ot`] finds who chooses inconsistently; nothing else is looked for.
 
 #![deny(unsafe_code)]
 

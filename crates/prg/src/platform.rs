@@ -16,11 +16,11 @@ pub struct Platform(Tier);
 pub enum Tier {
     /// Plain Rust: the readable specification of every other tier.
     Portable,
-    /// 128-bit NEON with the AES instructions (aarch64).
+    /// 128-bit NEON with the AES and carry-less multiplication instructions (aarch64).
     Neon,
-    /// AVX2 and AES-NI (x86-64).
+    /// AVX2, AES-NI and PCLMULQDQ (x86-64).
     Avx2,
-    /// AVX-512 F/BW/DQ/VL with GFNI and VAES (x86-64).
+    /// AVX-512 F/BW/DQ/VL with GFNI, VAES and VPCLMULQDQ (x86-64).
     Avx512,
 }
 
@@ -49,7 +49,9 @@ impl Platform {
         }
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("aes");
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("aes")
+                && is_x86_feature_detected!("pclmulqdq");
             if avx2 {
                 tiers.push(Self(Tier::Avx2));
             }
@@ -60,6 +62,7 @@ impl Platform {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("gfni")
                 && is_x86_feature_detected!("vaes")
+                && is_x86_feature_detected!("vpclmulqdq")
             {
                 tiers.push(Self(Tier::Avx512));
             }

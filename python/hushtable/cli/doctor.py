@@ -21,7 +21,7 @@ from .output import Json, examples, note, print_facts, print_json, print_table
 
 #: What the kernels look for, as Linux names it.
 _FLAGS = (
-    *("aes", "avx2", "gfni", "vaes", "vpclmulqdq"),
+    *("aes", "avx2", "pclmulqdq", "gfni", "vaes", "vpclmulqdq"),
     *("avx512f", "avx512bw", "avx512dq", "avx512vl", "asimd"),
 )
 _STREAM_BYTES = 1 << 30

@@ -1,7 +1,10 @@
 //! Any number of transfers from one setup.
 
-use zeroize::Zeroizing;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use zeroize::{Zeroize, Zeroizing};
+
+use super::consistency::{ANSWER_BYTES, BLIND, Challenge, Hashes, pack};
 use super::{Error, check_length, spread};
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
 use crate::{Block, LANES, Platform};
@@ -12,24 +15,38 @@ const SENDER: u8 = 0x51;
 /// Bytes of all leaves.
 const LEAVES_BYTES: usize = TREES * LEAVES * 16;
 
-/// Bytes of the corrections of so many labels, a multiple of 16.
+/// Bytes of what is sent for so many labels, a multiple of 16: corrections of these and of those that hide them, and what
+/// shows that they agree. Nothing for none.
 pub fn correction_bytes(labels: usize) -> usize {
+    match labels {
+        0 => 0,
+        _ => raw_bytes(labels + BLIND) + ANSWER_BYTES,
+    }
+}
+
+/// Bytes of the corrections alone.
+fn raw_bytes(labels: usize) -> usize {
     labels / 8 * TREES
 }
 
 /// Who has choice bits, and gets the label of each pair that its bit chooses.
 pub struct CotReceiver {
     nonces: Nonces,
+    transcript: [u8; 32],
     leaves: Zeroizing<Vec<u128>>,
 }
 
 impl CotReceiver {
-    pub(super) fn new(session: &[u8; 32], leaves: Zeroizing<Vec<u128>>) -> Self {
-        Self { nonces: Nonces::new(session), leaves }
+    pub(super) fn new(
+        session: &[u8; 32],
+        transcript: &[u8; 32],
+        leaves: Zeroizing<Vec<u128>>,
+    ) -> Self {
+        Self { nonces: Nonces::new(session), transcript: *transcript, leaves }
     }
 
-    /// Chooses, and gives the corrections to send ([`correction_bytes`]): `choices` has the bits of 16
-    /// labels each, the lowest bit the first's. **A batch number is used for one set of choices only.**
+    /// Chooses, and gives the corrections to send with what shows that they agree ([`correction_bytes`]): `choices` has
+    /// the bits of 16 labels each, the lowest bit the first's. **A batch number is used for one set of choices only.**
     ///
     /// # Panics
     /// Unless `labels` are 16 for each of `choices`.
@@ -41,17 +58,55 @@ impl CotReceiver {
         labels: &mut [Block],
     ) -> Vec<u8> {
         assert_eq!(choices.len() * LANES, labels.len(), "a choice for each label");
-        let mut corrections = vec![0; correction_bytes(labels.len())];
-        let mut places = corrections.chunks_mut(correction_bytes(TILE));
-        let mut choices = choices.chunks(TILE / LANES);
-        self.expand(platform, batch, labels, |sums| {
-            let (Some(place), Some(choices)) = (places.next(), choices.next()) else { return };
-            let bits = row_of_choices(choices);
-            for (place, sum) in place.chunks_exact_mut(2 * choices.len()).zip(sums) {
+        let Some((mut message, hashes, challenge)) = self.choose(platform, batch, choices, labels)
+        else {
+            return Vec::new();
+        };
+        message.extend(hashes.answer(&challenge));
+        message
+    }
+
+    /// The corrections, and what the answer is made of; nothing where there are no labels.
+    pub(super) fn choose(
+        &self,
+        platform: Platform,
+        batch: u64,
+        choices: &[u16],
+        labels: &mut [Block],
+    ) -> Option<(Vec<u8>, Hashes, Challenge)> {
+        if labels.is_empty() {
+            return None;
+        }
+        let mut corrections = Vec::with_capacity(correction_bytes(labels.len()));
+        corrections.resize(raw_bytes(labels.len() + BLIND), 0);
+        let mut places = corrections.chunks_mut(raw_bytes(TILE));
+        let mut left = choices;
+        let (mut blind, mut own) = (Zeroizing::new([0; BLIND]), Zeroizing::new([0; BLIND / LANES]));
+        let mut blinds = own.iter_mut();
+        self.expand(platform, batch, labels, &mut *blind, |sums| {
+            let Some(place) = places.next() else { return };
+            let mut chosen = Zeroizing::new([0; TILE / LANES]);
+            let groups = place.len() / raw_bytes(LANES);
+            let first = left.len().min(groups);
+            let (now, later) = left.split_at(first);
+            left = later;
+            chosen[..first].copy_from_slice(now);
+            // What hides the others is chosen by the first tree's own bits.
+            for (group, choice) in (first..groups).zip(&mut chosen[first..]) {
+                *choice = (sums[0][group / 8] >> (16 * (group % 8))) as u16;
+                if let Some(blind) = blinds.next() {
+                    *blind = *choice;
+                }
+            }
+            let mut bits = Zeroizing::new([0; ROW]);
+            pack(&chosen[..groups], &mut bits);
+            for (place, sum) in place.chunks_exact_mut(2 * groups).zip(sums) {
                 correction(sum, &bits, place);
             }
         });
-        corrections
+        let mut challenge = Challenge::new(&self.transcript, batch, &corrections);
+        let hashes = Hashes::new(platform, &mut challenge, labels, choices, &blind, &own);
+        Some((corrections, hashes, challenge))
     }
 
     /// The labels of a batch again.
@@ -59,20 +114,21 @@ impl CotReceiver {
     /// # Panics
     /// Unless `labels` are a multiple of 16.
     pub fn labels(&self, platform: Platform, batch: u64, labels: &mut [Block]) {
-        self.expand(platform, batch, labels, |_| {});
+        self.expand(platform, batch, labels, &mut [], |_| {});
     }
 
-    /// Makes labels, and gives `correct` the sums of each tree's leaves, tile by tile.
+    /// Makes labels and those that hide them, and gives `correct` the sums of each tree's leaves, tile by tile.
     fn expand(
         &self,
         platform: Platform,
         batch: u64,
         labels: &mut [Block],
+        blind: &mut [Block],
         mut correct: impl FnMut(&[Row; TREES]),
     ) {
         let streams = Streams::new(platform, &self.leaves);
         let mut sums = Zeroizing::new([[0; ROW]; TREES]);
-        tiles(platform, labels, |tile, rows| {
+        tiles(platform, labels, blind, |tile, rows| {
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, sum)) in trees.iter_mut().zip(sums.iter_mut()).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, sum);
@@ -81,19 +137,36 @@ impl CotReceiver {
         });
     }
 
+    /// What corrections of a batch are checked by.
+    #[cfg(test)]
+    pub(super) fn challenge(&self, batch: u64, corrections: &[u8]) -> Challenge {
+        Challenge::new(&self.transcript, batch, corrections)
+    }
+
+    /// The choices of what hides so many labels.
+    #[cfg(test)]
+    pub(super) fn blind_choices(&self, batch: u64, labels: usize) -> [u16; BLIND / LANES] {
+        let mut all = vec![0; labels + BLIND];
+        let mut sums = Vec::new();
+        self.expand(Platform::PORTABLE, batch, &mut all, &mut [], |own| sums.extend(own[0]));
+        let group = |group: usize| (sums[group / 8] >> (16 * (group % 8))) as u16;
+        std::array::from_fn(|own| group(labels / LANES + own))
+    }
+
     /// What both parties call this setup, and nobody chose.
     pub fn session(&self) -> &[u8; 32] {
         &self.nonces.session
     }
 
     /// Bytes of what is kept.
-    pub const BYTES: usize = 1 + 32 + LEAVES_BYTES;
+    pub const BYTES: usize = 1 + 2 * 32 + LEAVES_BYTES;
 
     /// What to keep, to make labels again later.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(Self::BYTES));
         bytes.push(RECEIVER);
         bytes.extend(self.nonces.session);
+        bytes.extend(self.transcript);
         self.leaves.iter().for_each(|leaf| bytes.extend(leaf.to_le_bytes()));
         bytes
     }
@@ -103,30 +176,45 @@ impl CotReceiver {
     /// # Errors
     /// [`Error`] for bytes of another length or kind.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let rest = rest(RECEIVER, bytes, 32 + LEAVES_BYTES)?;
-        let (session, leaves) = rest.split_at(32);
-        Ok(Self::new(&array(session), blocks(leaves)))
+        let rest = rest(RECEIVER, bytes, Self::BYTES - 1)?;
+        let (session, rest) = rest.split_at(32);
+        let (transcript, leaves) = rest.split_at(32);
+        Ok(Self::new(&array(session), &array(transcript), blocks(leaves)))
     }
 }
 
 /// Who has Δ, and gets both labels of each pair.
 pub struct CotSender {
     pub(super) nonces: Nonces,
+    transcript: [u8; 32],
+    /// Whether a batch was refused: then Δ is used no more.
+    is_over: AtomicBool,
     delta: Zeroizing<Block>,
     /// Number y of each tree is leaf y ⊕ (its bits of Δ) of the receiver's; number 0 is not known.
     pub(super) leaves: Zeroizing<Vec<u128>>,
 }
 
 impl CotSender {
-    pub(super) fn new(session: &[u8; 32], delta: Block, leaves: Zeroizing<Vec<u128>>) -> Self {
-        Self { nonces: Nonces::new(session), delta: Zeroizing::new(delta), leaves }
+    pub(super) fn new(
+        session: &[u8; 32],
+        transcript: &[u8; 32],
+        delta: Block,
+        leaves: Zeroizing<Vec<u128>>,
+    ) -> Self {
+        Self {
+            nonces: Nonces::new(session),
+            transcript: *transcript,
+            is_over: AtomicBool::new(false),
+            delta: Zeroizing::new(delta),
+            leaves,
+        }
     }
 
-    /// Takes the receiver's corrections of a batch, and gives the zero label of each pair; the other is
-    /// that ⊕ Δ.
+    /// Takes what the receiver sent for a batch, and gives the zero label of each pair; the other is that ⊕ Δ.
     ///
     /// # Errors
-    /// [`Error`] for corrections of a wrong length.
+    /// [`Error::Length`]; [`Error::Inconsistent`] for corrections that do not agree, and then for whatever comes: a
+    /// receiver that lies has one guess at some bits of Δ, and not another. There are no labels then.
     ///
     /// # Panics
     /// Unless `zeros` are a multiple of 16.
@@ -134,14 +222,21 @@ impl CotSender {
         &self,
         platform: Platform,
         batch: u64,
-        corrections: &[u8],
+        message: &[u8],
         zeros: &mut [Block],
     ) -> Result<(), Error> {
-        check_length("a batch", corrections, correction_bytes(zeros.len()))?;
-        let mut corrections = corrections.chunks(correction_bytes(TILE));
+        check_length("a batch", message, correction_bytes(zeros.len()))?;
+        if self.is_over.load(Ordering::SeqCst) {
+            return Err(Error::Inconsistent);
+        }
+        let Some((corrections, answer)) = message.split_last_chunk::<ANSWER_BYTES>() else {
+            return Ok(());
+        };
+        let mut challenge = Challenge::new(&self.transcript, batch, corrections);
+        let mut corrections = corrections.chunks(raw_bytes(TILE));
         let streams = Streams::new(platform, &self.leaves);
-        let mut sum = Zeroizing::new([0; ROW]);
-        tiles(platform, zeros, |tile, rows| {
+        let (mut sum, mut blind) = (Zeroizing::new([0; ROW]), Zeroizing::new([0; BLIND]));
+        tiles(platform, zeros, &mut *blind, |tile, rows| {
             let corrections = corrections.next().unwrap_or_default();
             let corrections = corrections.chunks_exact(corrections.len() / TREES);
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
@@ -151,6 +246,13 @@ impl CotSender {
                 correct(rows, &row(correction), &std::array::from_fn(mask));
             }
         });
+        let unknown = [0; BLIND / LANES];
+        let hashes = Hashes::new(platform, &mut challenge, zeros, &[], &blind, &unknown);
+        if !hashes.accepts(&challenge, *self.delta, answer) {
+            self.is_over.store(true, Ordering::SeqCst);
+            zeros.zeroize();
+            return Err(Error::Inconsistent);
+        }
         Ok(())
     }
 
@@ -166,9 +268,10 @@ impl CotSender {
 
     /// What to keep, to make labels again later.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(1 + 32 + 16 + LEAVES_BYTES));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(1 + 2 * 32 + 16 + LEAVES_BYTES));
         bytes.push(SENDER);
         bytes.extend(self.nonces.session);
+        bytes.extend(self.transcript);
         bytes.extend(self.delta.to_le_bytes());
         self.leaves.iter().for_each(|leaf| bytes.extend(leaf.to_le_bytes()));
         bytes
@@ -179,10 +282,12 @@ impl CotSender {
     /// # Errors
     /// [`Error`] for bytes of another length or kind.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        let rest = rest(SENDER, bytes, 32 + 16 + LEAVES_BYTES)?;
+        let rest = rest(SENDER, bytes, 2 * 32 + 16 + LEAVES_BYTES)?;
         let (session, rest) = rest.split_at(32);
+        let (transcript, rest) = rest.split_at(32);
         let (delta, leaves) = rest.split_at(16);
-        Ok(Self::new(&array(session), u128::from_le_bytes(array(delta)), blocks(leaves)))
+        let delta = u128::from_le_bytes(array(delta));
+        Ok(Self::new(&array(session), &array(transcript), delta, blocks(leaves)))
     }
 }
 
@@ -210,8 +315,13 @@ impl Nonces {
     }
 }
 
-/// Lets `fill` make the rows of each tile, and turns them to labels.
-fn tiles(platform: Platform, labels: &mut [Block], mut fill: impl FnMut(usize, &mut [Row; ROWS])) {
+/// Lets `fill` make the rows of each tile, and turns them to labels and to those that hide them, which come after.
+fn tiles(
+    platform: Platform,
+    labels: &mut [Block],
+    blind: &mut [Block],
+    mut fill: impl FnMut(usize, &mut [Row; ROWS]),
+) {
     assert_eq!(labels.len() % LANES, 0, "whole groups of labels");
     let mut rows = Zeroizing::new([[0; ROW]; ROWS]);
     let (wholes, rest) = labels.as_chunks_mut::<TILE>();
@@ -220,23 +330,20 @@ fn tiles(platform: Platform, labels: &mut [Block], mut fill: impl FnMut(usize, &
         fill(tile, &mut rows);
         transpose(platform, &rows, labels);
     }
-    if !rest.is_empty() {
-        fill(count, &mut rows);
-        let mut labels = Zeroizing::new([0; TILE]);
-        transpose(platform, &rows, &mut labels);
-        rest.copy_from_slice(&labels[..rest.len()]);
-    }
-}
-
-/// The bits of a tile's labels, zeros after the last.
-fn row_of_choices(choices: &[u16]) -> Row {
-    let mut row = [0; ROW];
-    for (block, choices) in row.iter_mut().zip(choices.chunks(8)) {
-        for (i, choice) in choices.iter().enumerate() {
-            *block |= u128::from(*choice) << (16 * i);
+    let mut left = rest.len() + blind.len();
+    let mut places = rest.iter_mut().chain(blind);
+    let mut labels = Zeroizing::new([0; TILE]);
+    for tile in count.. {
+        if left == 0 {
+            break;
         }
+        fill(tile, &mut rows);
+        transpose(platform, &rows, &mut labels);
+        for (label, place) in labels.iter().zip(places.by_ref()) {
+            *place = *label;
+        }
+        left = left.saturating_sub(TILE);
     }
-    row
 }
 
 /// Writes sum ⊕ bits, as far as there is room.

@@ -2,16 +2,17 @@
 //! the label of each pair that its bit chooses, q ⊕ bΔ. The sender learns nothing of the bits, the
 //! receiver nothing of Δ.
 //!
-//! SoftSpoken (Roy, CRYPTO 2022, figure 7 with the repetition code) against honest but curious parties,
-//! with 32 trees of 16 leaves: four AES blocks and four bytes for each label. The trees' 128 transfers
-//! are over Ristretto (`base`).
+//! SoftSpoken (Roy, CRYPTO 2022, figure 7 with the repetition code), with 32 trees of 16 leaves: four AES blocks and four
+//! bytes for each label, and 824 bytes a batch that show that the receiver chose by the same bits in every tree
+//! (`consistency`, which says what a receiver that lies can still learn). The trees' 128 transfers are over Ristretto
+//! (`base`).
 //!
 //! ```text
 //! receiver (has the bits)                    sender (has Δ)
 //! ReceiverSetup::new   ── opening, 32 B ──▶  SenderSetup::new
 //! ReceiverSetup::finish ◀── points, 4 KiB ──
 //!                      ── corrections, 4 KiB ▶ SenderSetup::finish
-//! CotReceiver::extend  ── 4 B a label ────▶  CotSender::extend
+//! CotReceiver::extend  ── 4 B a label, 824 B ▶ CotSender::extend
 //! ```
 //!
 //! All of it follows from the seeds and bytes given: a step that is repeated gives the same bytes again.
@@ -19,12 +20,14 @@
 //! What makes it secure. Each leaf is a key of AES-128 in counter mode; of each tree the sender has all
 //! leaves but the one at its four bits of Δ. The receiver sends, for each tree, its bits ⊕ the sum of all
 //! leaves' streams, one of which the sender lacks: a one-time pad. The receiver sees only points, which are
-//! uniform whatever Δ is, and so would do no better than a guess at Δ. Counters are masked by a nonce of
+//! uniform whatever Δ is, and so would do no better than a guess at Δ; what it learns by whether its corrections are taken
+//! is a guess too, of which there is one, for a sender that has refused a batch takes no other. Counters are masked by a nonce of
 //! each tree that is drawn anew with each setup, so that keys are not searched for in many setups at once.
 //! **A batch number must be used for one set of bits only**: two sets under one number give away where
 //! they differ.
 
 mod base;
+mod consistency;
 mod cot;
 mod mutual;
 mod product;
@@ -32,10 +35,13 @@ mod setup;
 mod tree;
 
 #[cfg(test)]
+mod lies;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod views;
 
+pub use consistency::ANSWER_BYTES;
 pub use cot::{CotReceiver, CotSender, correction_bytes};
 pub use mutual::{Mutual, MutualSetup, SetupStep, choice_bytes};
 pub use product::{Group, SharedBits};
@@ -76,6 +82,12 @@ pub enum Error {
         /// Which point.
         index: usize,
     },
+    /// Choices that are not the same in every tree: who chose lied, or what it sent was changed.
+    #[error(
+        "the choices of an oblivious transfer do not agree with each other: the other side is broken, or hostile and \
+         after this side's secret; nothing was sent for them, and this setup takes no more of them"
+    )]
+    Inconsistent,
     /// Kept bytes that are of something else.
     #[error(
         "kept bytes of an oblivious transfer begin with {found:#04x}, not {expected:#04x}: \

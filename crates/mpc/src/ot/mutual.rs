@@ -118,7 +118,8 @@ impl Mutual {
     /// Takes the other party's message of so many choices: gives the labels of their zeros.
     ///
     /// # Errors
-    /// [`Error`] for a message of another length.
+    /// [`Error::Length`]; [`Error::Inconsistent`] for choices that do not agree with each other: the other party lies, to
+    /// learn what hides this one's numbers. Nothing is to be offered for them, and this end takes no others.
     pub fn chosen(&mut self, count: usize, message: &[u8]) -> Result<Zeroizing<Vec<Block>>, Error> {
         check_length("choices", message, choice_bytes(count))?;
         let mut zeros = Zeroizing::new(vec![0; count.next_multiple_of(LANES)]);

@@ -47,8 +47,15 @@ impl ReceiverSetup {
                 }
             }
         }
-        Ok((CotReceiver::new(&session, leaves), corrections))
+        let transcript = transcript(&session, &corrections);
+        Ok((CotReceiver::new(&session, &transcript, leaves), corrections))
     }
+}
+
+/// A hash of all that was sent, by which batches are checked: unlike the session, the receiver ends it.
+fn transcript(session: &[u8; 32], corrections: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("hushtable transfer transcript v1");
+    hasher.update(session).update(corrections).finalize().into()
 }
 
 /// The first half of a setup, of who has Δ.
@@ -89,6 +96,6 @@ impl SenderSetup {
             let path = (*self.delta >> (DEPTH * number)) as u8 & (LEAVES - 1) as u8;
             leaves.extend_from_slice(&*tree::puncture(&session, number, path, sums));
         }
-        Ok(CotSender::new(&session, *self.delta, leaves))
+        Ok(CotSender::new(&session, &transcript(&session, corrections), *self.delta, leaves))
     }
 }

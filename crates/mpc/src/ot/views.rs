@@ -5,6 +5,7 @@
 //! agrees best with the secret on one half of the samples, and predicts with it on the other.
 
 use super::base::{BaseReceiver, BaseSender, TRANSFERS};
+use super::consistency::{ANSWER_BYTES, BLIND, Challenge, Hashes};
 use super::*;
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, Streams, TREES};
 use crate::{Block, Platform};
@@ -43,6 +44,9 @@ fn pair(delta: Block) -> (CotReceiver, CotSender) {
     (receiver, sender.finish(&corrections).expect("corrections"))
 }
 
+/// Bytes of a tree's corrections, of 256 labels and of those that hide them.
+const ROW_BYTES: usize = (256 + BLIND) / 8;
+
 /// 4,096 transfers, as the sender sees them: of each tree the correction alone, and less all streams of
 /// leaves that it knows, and beside the one before, whose choices it is told; and the zero label.
 /// `knows_all` lets it know the leaf that it must not, and `batch_of` says which batch each 256 transfers
@@ -55,7 +59,7 @@ fn of_sender(knows_all: bool, batch_of: impl Fn(u64) -> u64) -> Vec<Sample> {
         let kept = receiver.to_bytes();
         for tree in 0..TREES {
             let path = (delta >> (DEPTH * tree)) as usize % LEAVES;
-            let leaf = 33 + 16 * (LEAVES * tree + path);
+            let leaf = 65 + 16 * (LEAVES * tree + path);
             let bytes: [u8; 16] = kept[leaf..leaf + 16].try_into().expect("a leaf");
             known[LEAVES * tree] = u128::from_le_bytes(bytes);
         }
@@ -80,8 +84,9 @@ fn of_sender(knows_all: bool, batch_of: impl Fn(u64) -> u64) -> Vec<Sample> {
         }
         let (last, last_choices) = before.unwrap_or_else(|| (vec![0; corrections.len()], [0; 16]));
         for label in 0..256 {
-            let bit =
-                |bytes: &[u8], tree: usize| bytes[32 * tree + label / 8] >> (label % 8) & 1 == 1;
+            let bit = |bytes: &[u8], tree: usize| {
+                bytes[ROW_BYTES * tree + label / 8] >> (label % 8) & 1 == 1
+            };
             let known = |tree: usize| sums[tree][label / 128] >> (label % 128) & 1 == 1;
             let chosen = |choices: &[u16; 16]| choices[label / 16] >> (label % 16) & 1 == 1;
             let mut bits = Vec::new();
@@ -115,6 +120,51 @@ fn a_leaf_that_the_sender_must_not_know_is_caught() {
 #[test]
 fn a_batch_number_used_twice_is_caught() {
     assert!(accuracy(&of_sender(false, |_| 7)) > 0.99);
+}
+
+/// 2,048 batches of 16 transfers by one set of choices or another, as the sender sees their answers: the sums of the
+/// choices that it is told, and less those of the first set. `is_open` takes off what hides them.
+fn of_answers(is_open: bool) -> Vec<Sample> {
+    let (receiver, _) = pair(5);
+    let sums = |choices: u16, challenge: &mut Challenge| {
+        let (none, labels) = ([0; BLIND / 16], [0; 16]);
+        let platform = Platform::PORTABLE;
+        Hashes::new(platform, challenge, &labels, &[choices], &[0; BLIND], &none).choices
+    };
+    let mut samples = Vec::new();
+    for batch in 0..2048 {
+        let is_first = (batch * 0x9E37_79B9) >> 20 & 1 == 1;
+        let choices = if is_first { 0xA5C3 } else { 0x0F1E };
+        let mut labels = [0; 16];
+        let sent = receiver.extend(Platform::detect(), batch, &[choices], &mut labels);
+        let (corrections, answer) = sent.split_at(sent.len() - ANSWER_BYTES);
+        let mut told: [u64; 3] = std::array::from_fn(|sum| {
+            u64::from_le_bytes(answer[8 * sum..][..8].try_into().expect("a word"))
+        });
+        if is_open {
+            let blind = receiver.blind_choices(batch, 16);
+            for (word, blind) in told.iter_mut().zip(blind.chunks(4)) {
+                *word ^= blind.iter().rev().fold(0, |all, it| all << 16 | u64::from(*it));
+            }
+        }
+        let first = sums(0xA5C3, &mut receiver.challenge(batch, corrections));
+        let bits = |word: u64| (0..64).map(move |bit| word >> bit & 1 == 1);
+        let less = told.iter().zip(first).flat_map(|(told, first)| bits(told ^ first));
+        samples.push(Sample(told.iter().flat_map(|it| bits(*it)).chain(less).collect(), is_first));
+    }
+    samples
+}
+
+#[test]
+fn the_sender_learns_nothing_of_the_choices_by_their_sums() {
+    let accuracy = accuracy(&of_answers(false));
+    assert!(CHANCE.contains(&accuracy), "{accuracy}");
+}
+
+#[test]
+fn sums_that_nothing_hides_are_caught() {
+    // A bit of what is 0 for one set of choices and a number that nobody chose for the other.
+    assert!(accuracy(&of_answers(true)) > 0.7);
 }
 
 /// Transfers as the receiver sees them, 128 of each setup: a point, and whether it is that of a bit with
