@@ -9,7 +9,11 @@
 //! the hash. So that R·u says nothing of u, [`BLIND`] labels more are made, by bits that are the first tree's own and so
 //! uniform to the sender, and added to the sums; they are used for nothing else.
 //!
-//! **Whose factors.** They follow from a hash of the setup, of the batch's number and of all its corrections (Fiat and
+//! **In one pass.** A tile's factors are drawn once its corrections are fixed, and those of all tiles before it. At the end,
+//! when the corrections of what hides the sums are fixed too, the three sums are summed once more by factors of their own,
+//! and then hidden: else who lies would choose those last corrections by the sums.
+//!
+//! **Whose factors.** They follow from a hash of the setup, of the batch's number and of its corrections so far (Fiat and
 //! Shamir): no message and no turn more, and a step that is repeated gives the same bytes again. A receiver can then try
 //! corrections until the factors suit it, without the sender. What it would have to find is that R gives 0 for a column
 //! that is not 0: 2^-192 for each, and fewer than 2^24 columns are of use to it (the differences of what its 32 trees give
@@ -24,110 +28,160 @@
 //! to guess still, or was lucky 128 bits' worth. Once a batch was refused the sender takes no other under its Δ
 //! ([`CotSender`](super::CotSender)), so that nobody tries twice. It says nothing of *which* bits were chosen.
 
-use blake3::OutputReader;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
-use crate::kernel::sums::{self, Factors, SUMS, Sums};
-use crate::kernel::transpose::{ROW, ROWS, Row, TILE, transpose};
-use crate::{Block, Platform};
+use crate::kernel::sums::{self, Factors, SUMS, Sums, WORDS};
+use crate::kernel::transpose::{ROW, ROWS, Row, TILE};
+use crate::{Block, LANES, Platform};
 
 /// Labels of a batch that hide the sums of the others.
 pub(super) const BLIND: usize = 64 * SUMS;
 /// Bytes of what shows that a batch's corrections agree, which follows them.
 pub const ANSWER_BYTES: usize = 8 * SUMS + 32;
 
+/// Columns of labels, and that of the choices.
+const COLUMNS: usize = ROWS + 1;
+
 /// An element of GF(2^64) for each sum.
 pub(super) type Hashed = [u64; SUMS];
 
-/// What both parties hash a batch by.
-pub(super) struct Challenge {
-    key: [u8; 32],
-    factors: OutputReader,
+/// A batch that is being hashed, tile by tile.
+pub(super) struct Hashing {
+    platform: Platform,
+    corrections: blake3::Hasher,
+    /// Groups of labels that are still to come, before those that hide the sums.
+    groups: usize,
+    sums: Zeroizing<[Sums; COLUMNS]>,
+    /// Groups of those that hide the sums, so far.
+    hidden: usize,
+    blind: Zeroizing<[[u16; BLIND / LANES]; COLUMNS]>,
+    /// Room for some columns that are cut.
+    rows: Zeroizing<[Row; COLUMNS]>,
 }
 
-impl Challenge {
-    /// Of a setup, a batch's number and its corrections.
-    pub(super) fn new(transcript: &[u8; 32], batch: u64, corrections: &[u8]) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key("hushtable transfer challenge v1");
-        hasher.update(transcript).update(&batch.to_le_bytes()).update(corrections);
-        let (mut key, mut factors) = ([0; 32], hasher.finalize_xof());
-        factors.fill(&mut key);
-        // It was made of what is sent.
-        hushtable_prg::valgrind::mark_public(&mut key);
-        Self { key, factors }
+impl Hashing {
+    /// Of a setup and a batch of so many labels.
+    pub(super) fn new(
+        platform: Platform,
+        transcript: &[u8; 32],
+        batch: u64,
+        labels: usize,
+    ) -> Self {
+        let mut key = blake3::Hasher::new_derive_key("hushtable transfer challenge v1");
+        key.update(transcript).update(&batch.to_le_bytes()).update(&(labels as u64).to_le_bytes());
+        // As a key, so that tiles are whole chunks of the hash, which are hashed beside each other.
+        let corrections = blake3::Hasher::new_keyed(key.finalize().as_bytes());
+        Self {
+            platform,
+            corrections,
+            groups: labels / LANES,
+            sums: Zeroizing::new([[0; SUMS]; COLUMNS]),
+            hidden: 0,
+            blind: Zeroizing::new([[0; BLIND / LANES]; COLUMNS]),
+            rows: Zeroizing::new([[0; ROW]; COLUMNS]),
+        }
     }
 
-    /// The factors of the next tile.
-    pub(super) fn next(&mut self) -> Factors {
-        let mut factors = [[0; _]; SUMS];
-        for words in factors.as_flattened_mut().chunks_mut(64 / 8) {
-            let mut bytes = [0; 64];
-            self.factors.fill(&mut bytes);
-            for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-                *word = u64::from_le_bytes(*bytes);
+    /// Takes a tile: its labels' columns, the choices (zeros at the sender), and the corrections, of whole groups.
+    pub(super) fn tile(&mut self, columns: &[Row; ROWS], choices: &Row, corrections: &[u8]) {
+        self.corrections.update(corrections);
+        let now = self.groups.min(TILE / LANES);
+        self.groups -= now;
+        if now == TILE / LANES {
+            let factors = factors(&self.corrections, TILES);
+            let (sums, own) = self.sums.split_at_mut(ROWS);
+            sums::add(self.platform, columns, &factors, sums);
+            sums::add(self.platform, std::slice::from_ref(choices), &factors, own);
+            return;
+        }
+        let columns = columns.iter().chain([choices]);
+        if now > 0 {
+            for (row, column) in self.rows.iter_mut().zip(columns.clone()) {
+                *row = *column;
+                cut(row, now);
+            }
+            let factors = factors(&self.corrections, TILES);
+            sums::add(self.platform, &*self.rows, &factors, &mut *self.sums);
+        }
+        let first = self.hidden;
+        let more = (TILE / LANES - now).min(BLIND / LANES - first);
+        for (blind, column) in self.blind.iter_mut().zip(columns) {
+            for (place, group) in blind[first..first + more].iter_mut().zip(now..) {
+                *place = group_of(column, group);
             }
         }
-        // Likewise: kernels use them as addresses.
-        hushtable_prg::valgrind::mark_public(factors.as_flattened_mut());
-        factors
+        self.hidden += more;
     }
+
+    /// The hashes of the batch.
+    pub(super) fn finish(mut self) -> Hashes {
+        let factors = factors(&self.corrections, END);
+        for (row, sums) in self.rows.iter_mut().zip(self.sums.iter()) {
+            *row = [0; ROW];
+            let [x, y, z] = sums.map(|sum| u128::from(sums::reduce(sum)));
+            (row[0], row[1]) = (x | y << 64, z);
+        }
+        *self.sums = [[0; SUMS]; COLUMNS];
+        sums::add(self.platform, &*self.rows, &factors, &mut *self.sums);
+        let hashed = |column: usize| -> Hashed {
+            let (blind, _) = self.blind[column].as_chunks::<4>();
+            let word = |four: &[u16; 4]| {
+                four.iter().rev().fold(0, |word, group| word << 16 | u64::from(*group))
+            };
+            std::array::from_fn(|sum| sums::reduce(self.sums[column][sum]) ^ word(&blind[sum]))
+        };
+        let (choices, columns) = (hashed(ROWS), std::array::from_fn(hashed));
+        let mut key: [u8; 32] = self.corrections.finalize().into();
+        // Likewise.
+        hushtable_prg::valgrind::mark_public(&mut key);
+        Hashes { key, choices, columns: Zeroizing::new(columns) }
+    }
+}
+
+/// Where the factors of a tile are in what the corrections hash to, and those of the end. The key is before them.
+const TILES: u64 = 64;
+const END: u64 = TILES + FACTORS_BYTES as u64;
+const FACTORS_BYTES: usize = 8 * SUMS * WORDS;
+
+/// Factors that follow from the corrections so far.
+fn factors(corrections: &blake3::Hasher, position: u64) -> Factors {
+    let mut bytes = [0; FACTORS_BYTES];
+    let mut reader = corrections.finalize_xof();
+    reader.set_position(position);
+    reader.fill(&mut bytes);
+    // Made of what is sent: kernels use them as addresses.
+    hushtable_prg::valgrind::mark_public(&mut bytes);
+    let (words, _) = bytes.as_chunks();
+    std::array::from_fn(|sum| {
+        std::array::from_fn(|word| u64::from_le_bytes(words[WORDS * sum + word]))
+    })
 }
 
 /// The hashes of a batch.
 pub(super) struct Hashes {
-    /// Of the choices; zeros at the sender.
+    /// Of all corrections.
+    key: [u8; 32],
+    /// Of the choices; of no use at the sender.
     pub(super) choices: Hashed,
     /// Of each column of the labels.
     pub(super) columns: Zeroizing<[Hashed; ROWS]>,
 }
 
 impl Hashes {
-    /// Of labels and of the choices that they were made by, where those are known; `blind` and `blind_choices` hide them.
-    pub(super) fn new(
-        platform: Platform,
-        challenge: &mut Challenge,
-        labels: &[Block],
-        choices: &[u16],
-        blind: &[Block; BLIND],
-        blind_choices: &[u16; BLIND / 16],
-    ) -> Self {
-        let mut sums: Zeroizing<[Sums; ROWS + 1]> = Zeroizing::new([[0; SUMS]; ROWS + 1]);
-        let mut rows = Zeroizing::new([[0; ROW]; ROWS + 1]);
-        for (tile, labels) in labels.chunks(TILE).enumerate() {
-            turn(platform, labels, &mut rows);
-            let start = choices.len().min(tile * TILE / 16);
-            pack(&choices[start..choices.len().min(start + TILE / 16)], &mut rows[ROWS]);
-            sums::add(platform, &*rows, &challenge.next(), &mut *sums);
-        }
-        turn(platform, blind, &mut rows);
-        pack(blind_choices, &mut rows[ROWS]);
-        let hashed = |column: usize| {
-            let words: [u64; SUMS] =
-                std::array::from_fn(|word| (rows[column][word / 2] >> (64 * (word % 2))) as u64);
-            std::array::from_fn(|sum| sums::reduce(sums[column][sum]) ^ words[sum])
-        };
-        Self { choices: hashed(ROWS), columns: Zeroizing::new(std::array::from_fn(hashed)) }
-    }
-
     /// What the receiver sends.
-    pub(super) fn answer(&self, challenge: &Challenge) -> [u8; ANSWER_BYTES] {
+    pub(super) fn answer(&self) -> [u8; ANSWER_BYTES] {
         let mut answer = [0; ANSWER_BYTES];
         let (choices, hash) = answer.split_at_mut(8 * SUMS);
         for (bytes, word) in choices.chunks_exact_mut(8).zip(&self.choices) {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
-        hash.copy_from_slice(&self.hash(challenge));
+        hash.copy_from_slice(&self.hash());
         answer
     }
 
     /// Whether the receiver's answer is that of `delta`.
-    pub(super) fn accepts(
-        mut self,
-        challenge: &Challenge,
-        delta: Block,
-        answer: &[u8; ANSWER_BYTES],
-    ) -> bool {
+    pub(super) fn accepts(mut self, delta: Block, answer: &[u8; ANSWER_BYTES]) -> bool {
         let (choices, hash) = answer.split_at(8 * SUMS);
         let (choices, _) = choices.as_chunks();
         for (bit, column) in self.columns.iter_mut().enumerate() {
@@ -136,16 +190,16 @@ impl Hashes {
                 *word ^= u64::from_le_bytes(*choices) & mask;
             }
         }
-        let mut is_same = [self.hash(challenge).ct_eq(hash).unwrap_u8()];
+        let mut is_same = [self.hash().ct_eq(hash).unwrap_u8()];
         // Whether a session goes on shows.
         hushtable_prg::valgrind::mark_public(&mut is_same);
         is_same == [1]
     }
 
     /// A hash of the columns' hashes.
-    fn hash(&self, challenge: &Challenge) -> [u8; 32] {
+    fn hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key("hushtable transfer answer v1");
-        hasher.update(&challenge.key);
+        hasher.update(&self.key);
         let mut bytes = Zeroizing::new([0; 8 * SUMS * ROWS]);
         let words = self.columns.as_flattened();
         for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -153,28 +207,8 @@ impl Hashes {
         }
         hasher.update(&*bytes);
         let hash = hasher.finalize().into();
-        zeroize::Zeroize::zeroize(&mut hasher);
+        hasher.zeroize();
         hash
-    }
-}
-
-/// The columns of at most a tile's labels as rows, zeros after the last: the reverse of [`transpose`], by which each square
-/// of 128 labels turns to one of 128 columns.
-fn turn(platform: Platform, labels: &[Block], rows: &mut [Row; ROWS + 1]) {
-    let (rows, _) = rows.split_first_chunk_mut().expect("a row more");
-    let mut turned = Zeroizing::new([0; TILE]);
-    for (block, labels) in labels.chunks(ROWS).enumerate() {
-        for (label, row) in labels.iter().chain(std::iter::repeat(&0)).zip(&mut *rows) {
-            row[block] = *label;
-        }
-    }
-    let blocks = labels.len().div_ceil(ROWS);
-    rows.iter_mut().for_each(|row| row[blocks..].fill(0));
-    transpose(platform, rows, &mut turned);
-    for (block, turned) in turned.chunks_exact(ROWS).enumerate() {
-        for (column, row) in turned.iter().zip(&mut *rows) {
-            row[block] = *column;
-        }
     }
 }
 
@@ -185,5 +219,18 @@ pub(super) fn pack(choices: &[u16], row: &mut Row) {
         for (i, choice) in choices.iter().enumerate() {
             *block |= u128::from(*choice) << (16 * i);
         }
+    }
+}
+
+/// A group's bits.
+pub(super) fn group_of(row: &Row, group: usize) -> u16 {
+    (row[group / 8] >> (16 * (group % 8))) as u16
+}
+
+/// Zeros after so many groups.
+fn cut(row: &mut Row, groups: usize) {
+    if let Some((block, rest)) = row[groups / 8..].split_first_mut() {
+        *block &= (1 << (16 * (groups % 8))) - 1;
+        rest.fill(0);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::consistency::{ANSWER_BYTES, BLIND, Challenge, Hashes, pack};
+use super::consistency::{ANSWER_BYTES, BLIND, Hashes, Hashing, group_of, pack};
 use super::{Error, check_length, spread};
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, ROWS, Row, Streams, TILE, TREES, transpose};
 use crate::{Block, LANES, Platform};
@@ -58,11 +58,10 @@ impl CotReceiver {
         labels: &mut [Block],
     ) -> Vec<u8> {
         assert_eq!(choices.len() * LANES, labels.len(), "a choice for each label");
-        let Some((mut message, hashes, challenge)) = self.choose(platform, batch, choices, labels)
-        else {
+        let Some((mut message, hashes)) = self.choose(platform, batch, choices, labels) else {
             return Vec::new();
         };
-        message.extend(hashes.answer(&challenge));
+        message.extend(hashes.answer());
         message
     }
 
@@ -73,40 +72,34 @@ impl CotReceiver {
         batch: u64,
         choices: &[u16],
         labels: &mut [Block],
-    ) -> Option<(Vec<u8>, Hashes, Challenge)> {
+    ) -> Option<(Vec<u8>, Hashes)> {
         if labels.is_empty() {
             return None;
         }
         let mut corrections = Vec::with_capacity(correction_bytes(labels.len()));
         corrections.resize(raw_bytes(labels.len() + BLIND), 0);
+        let mut hashing = Hashing::new(platform, &self.transcript, batch, labels.len());
         let mut places = corrections.chunks_mut(raw_bytes(TILE));
         let mut left = choices;
-        let (mut blind, mut own) = (Zeroizing::new([0; BLIND]), Zeroizing::new([0; BLIND / LANES]));
-        let mut blinds = own.iter_mut();
-        self.expand(platform, batch, labels, &mut *blind, |sums| {
+        self.expand(platform, batch, labels, BLIND, |rows, sums| {
             let Some(place) = places.next() else { return };
             let mut chosen = Zeroizing::new([0; TILE / LANES]);
             let groups = place.len() / raw_bytes(LANES);
-            let first = left.len().min(groups);
-            let (now, later) = left.split_at(first);
-            left = later;
-            chosen[..first].copy_from_slice(now);
+            let now;
+            (now, left) = left.split_at(left.len().min(groups));
+            chosen[..now.len()].copy_from_slice(now);
             // What hides the others is chosen by the first tree's own bits.
-            for (group, choice) in (first..groups).zip(&mut chosen[first..]) {
-                *choice = (sums[0][group / 8] >> (16 * (group % 8))) as u16;
-                if let Some(blind) = blinds.next() {
-                    *blind = *choice;
-                }
+            for (group, choice) in (now.len()..groups).zip(&mut chosen[now.len()..]) {
+                *choice = group_of(&sums[0], group);
             }
             let mut bits = Zeroizing::new([0; ROW]);
             pack(&chosen[..groups], &mut bits);
             for (place, sum) in place.chunks_exact_mut(2 * groups).zip(sums) {
                 correction(sum, &bits, place);
             }
+            hashing.tile(rows, &bits, place);
         });
-        let mut challenge = Challenge::new(&self.transcript, batch, &corrections);
-        let hashes = Hashes::new(platform, &mut challenge, labels, choices, &blind, &own);
-        Some((corrections, hashes, challenge))
+        Some((corrections, hashing.finish()))
     }
 
     /// The labels of a batch again.
@@ -114,43 +107,58 @@ impl CotReceiver {
     /// # Panics
     /// Unless `labels` are a multiple of 16.
     pub fn labels(&self, platform: Platform, batch: u64, labels: &mut [Block]) {
-        self.expand(platform, batch, labels, &mut [], |_| {});
+        self.expand(platform, batch, labels, 0, |_, _| {});
     }
 
-    /// Makes labels and those that hide them, and gives `correct` the sums of each tree's leaves, tile by tile.
+    /// Makes labels, and gives `correct` their columns and the sums of each tree's leaves, tile by tile, with those of so
+    /// many labels more.
     fn expand(
         &self,
         platform: Platform,
         batch: u64,
         labels: &mut [Block],
-        blind: &mut [Block],
-        mut correct: impl FnMut(&[Row; TREES]),
+        more: usize,
+        mut correct: impl FnMut(&[Row; ROWS], &[Row; TREES]),
     ) {
         let streams = Streams::new(platform, &self.leaves);
         let mut sums = Zeroizing::new([[0; ROW]; TREES]);
-        tiles(platform, labels, blind, |tile, rows| {
+        tiles(platform, labels, more, |tile, rows| {
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, sum)) in trees.iter_mut().zip(sums.iter_mut()).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, sum);
             }
-            correct(&sums);
+            correct(rows, &sums);
         });
     }
 
-    /// What corrections of a batch are checked by.
+    /// The hashes of a batch whose corrections are these.
     #[cfg(test)]
-    pub(super) fn challenge(&self, batch: u64, corrections: &[u8]) -> Challenge {
-        Challenge::new(&self.transcript, batch, corrections)
+    pub(super) fn hashes(&self, batch: u64, choices: &[u16], corrections: &[u8]) -> Hashes {
+        let mut labels = vec![0; LANES * choices.len()];
+        let mut hashing = Hashing::new(Platform::detect(), &self.transcript, batch, labels.len());
+        let (mut places, mut left) = (corrections.chunks(raw_bytes(TILE)), choices);
+        self.expand(Platform::detect(), batch, &mut labels, BLIND, |rows, sums| {
+            let Some(place) = places.next() else { return };
+            let groups = place.len() / raw_bytes(LANES);
+            let now;
+            (now, left) = left.split_at(left.len().min(groups));
+            let own = (now.len()..groups).map(|group| group_of(&sums[0], group));
+            let mut bits = [0; ROW];
+            pack(&now.iter().copied().chain(own).collect::<Vec<_>>(), &mut bits);
+            hashing.tile(rows, &bits, place);
+        });
+        hashing.finish()
     }
 
     /// The choices of what hides so many labels.
     #[cfg(test)]
     pub(super) fn blind_choices(&self, batch: u64, labels: usize) -> [u16; BLIND / LANES] {
         let mut all = vec![0; labels + BLIND];
-        let mut sums = Vec::new();
-        self.expand(Platform::PORTABLE, batch, &mut all, &mut [], |own| sums.extend(own[0]));
-        let group = |group: usize| (sums[group / 8] >> (16 * (group % 8))) as u16;
-        std::array::from_fn(|own| group(labels / LANES + own))
+        let mut own = Vec::new();
+        self.expand(Platform::PORTABLE, batch, &mut all, 0, |_, sums| {
+            own.extend((0..TILE / LANES).map(|group| group_of(&sums[0], group)));
+        });
+        std::array::from_fn(|group| own[labels / LANES + group])
     }
 
     /// What both parties call this setup, and nobody chose.
@@ -232,23 +240,22 @@ impl CotSender {
         let Some((corrections, answer)) = message.split_last_chunk::<ANSWER_BYTES>() else {
             return Ok(());
         };
-        let mut challenge = Challenge::new(&self.transcript, batch, corrections);
-        let mut corrections = corrections.chunks(raw_bytes(TILE));
+        let mut hashing = Hashing::new(platform, &self.transcript, batch, zeros.len());
+        let mut places = corrections.chunks(raw_bytes(TILE));
         let streams = Streams::new(platform, &self.leaves);
-        let (mut sum, mut blind) = (Zeroizing::new([0; ROW]), Zeroizing::new([0; BLIND]));
-        tiles(platform, zeros, &mut *blind, |tile, rows| {
-            let corrections = corrections.next().unwrap_or_default();
-            let corrections = corrections.chunks_exact(corrections.len() / TREES);
+        let mut sum = Zeroizing::new([0; ROW]);
+        tiles(platform, zeros, BLIND, |tile, rows| {
+            let place = places.next().unwrap_or_default();
+            let corrections = place.chunks_exact(place.len() / TREES);
             let (trees, _) = rows.as_chunks_mut::<DEPTH>();
             for (tree, (rows, correction)) in trees.iter_mut().zip(corrections).enumerate() {
                 streams.fold(tree, self.nonces.counter(tree, batch, tile), rows, &mut sum);
                 let mask = |bit: usize| spread(*self.delta, DEPTH * tree + bit);
                 correct(rows, &row(correction), &std::array::from_fn(mask));
             }
+            hashing.tile(rows, &[0; ROW], place);
         });
-        let unknown = [0; BLIND / LANES];
-        let hashes = Hashes::new(platform, &mut challenge, zeros, &[], &blind, &unknown);
-        if !hashes.accepts(&challenge, *self.delta, answer) {
+        if !hashing.finish().accepts(*self.delta, answer) {
             self.is_over.store(true, Ordering::SeqCst);
             zeros.zeroize();
             return Err(Error::Inconsistent);
@@ -315,34 +322,28 @@ impl Nonces {
     }
 }
 
-/// Lets `fill` make the rows of each tile, and turns them to labels and to those that hide them, which come after.
+/// Lets `fill` make the rows of each tile, those of so many labels more among them, and turns them to labels.
 fn tiles(
     platform: Platform,
     labels: &mut [Block],
-    blind: &mut [Block],
+    more: usize,
     mut fill: impl FnMut(usize, &mut [Row; ROWS]),
 ) {
     assert_eq!(labels.len() % LANES, 0, "whole groups of labels");
+    let count = (labels.len() + more).div_ceil(TILE);
     let mut rows = Zeroizing::new([[0; ROW]; ROWS]);
-    let (wholes, rest) = labels.as_chunks_mut::<TILE>();
-    let count = wholes.len();
-    for (tile, labels) in wholes.iter_mut().enumerate() {
+    let mut places = labels.chunks_mut(TILE);
+    for tile in 0..count {
         fill(tile, &mut rows);
-        transpose(platform, &rows, labels);
-    }
-    let mut left = rest.len() + blind.len();
-    let mut places = rest.iter_mut().chain(blind);
-    let mut labels = Zeroizing::new([0; TILE]);
-    for tile in count.. {
-        if left == 0 {
-            break;
+        let Some(labels) = places.next() else { continue };
+        match <&mut [Block; TILE]>::try_from(&mut *labels) {
+            Ok(labels) => transpose(platform, &rows, labels),
+            Err(_) => {
+                let mut whole = Zeroizing::new([0; TILE]);
+                transpose(platform, &rows, &mut whole);
+                labels.copy_from_slice(&whole[..labels.len()]);
+            }
         }
-        fill(tile, &mut rows);
-        transpose(platform, &rows, &mut labels);
-        for (label, place) in labels.iter().zip(places.by_ref()) {
-            *place = *label;
-        }
-        left = left.saturating_sub(TILE);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::consistency::{ANSWER_BYTES, BLIND, Challenge, Hashed, Hashes};
+use super::consistency::{ANSWER_BYTES, BLIND, Hashed, Hashing};
 use super::*;
 use crate::kernel::sums::SUMS;
-use crate::kernel::transpose::{DEPTH, TILE, TREES};
+use crate::kernel::transpose::{DEPTH, Row, TILE, TREES};
 use crate::{Block, Platform};
 
 const DELTA: Block = 0x0123_4567_89AB_CDEF_0F1E_2D3C_4B5A_6979;
@@ -26,7 +26,7 @@ fn fresh(sender: &CotSender) -> CotSender {
 /// Δ there were these guesses.
 fn lie(receiver: &CotReceiver, choices: &[u16], label: usize, guesses: &[(usize, u8)]) -> Vec<u8> {
     let mut labels = vec![0; 16 * choices.len()];
-    let (mut corrections, ..) =
+    let (mut corrections, _) =
         receiver.choose(Platform::detect(), 1, choices, &mut labels).unwrap();
     let all = labels.len() + BLIND;
     // Bytes of a tree's row: in whole tiles, or in the last.
@@ -35,23 +35,9 @@ fn lie(receiver: &CotReceiver, choices: &[u16], label: usize, guesses: &[(usize,
     for (tree, _) in guesses {
         corrections[tile * TILE / 8 * TREES + row * tree + place / 8] ^= 1 << (place % 8);
     }
-    // The hash of a column that has this one bit.
-    let mut challenge = receiver.challenge(1, &corrections);
-    let mut one = vec![0; labels.len()];
-    one[label] = 1;
-    let unknown = [0; BLIND / 16];
-    let of_bit: Hashed =
-        Hashes::new(Platform::PORTABLE, &mut challenge, &one, &[], &[0; BLIND], &unknown).columns
-            [0];
-    // The receiver's own, by these factors.
-    let mut challenge = receiver.challenge(1, &corrections);
-    let mut blind = [0; BLIND];
-    let mut everything = vec![0; all.next_multiple_of(16)];
-    receiver.labels(Platform::detect(), 1, &mut everything);
-    blind.copy_from_slice(&everything[labels.len()..][..BLIND]);
-    let own = receiver.blind_choices(1, labels.len());
-    let mut hashes =
-        Hashes::new(Platform::detect(), &mut challenge, &labels, choices, &blind, &own);
+    // What a column that has this one bit adds to a hash.
+    let of_bit = difference(receiver, choices, label, &corrections);
+    let mut hashes = receiver.hashes(1, choices, &corrections);
     for &(tree, guess) in guesses {
         for bit in (0..DEPTH).filter(|bit| guess >> bit & 1 == 1) {
             for (word, of_bit) in hashes.columns[DEPTH * tree + bit].iter_mut().zip(of_bit) {
@@ -59,8 +45,16 @@ fn lie(receiver: &CotReceiver, choices: &[u16], label: usize, guesses: &[(usize,
             }
         }
     }
-    corrections.extend(hashes.answer(&challenge));
+    corrections.extend(hashes.answer());
     corrections
+}
+
+/// What the choices' hash changes by when one choice does, under the same corrections.
+fn difference(receiver: &CotReceiver, choices: &[u16], label: usize, corrections: &[u8]) -> Hashed {
+    let mut others = choices.to_vec();
+    others[label / 16] ^= 1 << (label % 16);
+    let [x, y] = [choices, &others].map(|it| receiver.hashes(1, it, corrections).choices);
+    std::array::from_fn(|sum| x[sum] ^ y[sum])
 }
 
 /// Whether a sender takes it.
@@ -215,47 +209,69 @@ fn what_hides_the_sums_is_not_the_same_twice() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Against a matrix that is hashed a bit at a time.
+    /// Against columns that are hashed a bit at a time, by factors that are read one by one.
     #[test]
     fn hashes_are_the_sums_of_words_and_factors(seed: u64, groups in 1..300_usize) {
-        let mut bytes = vec![0; 16 * (16 * groups + BLIND) + 2 * groups + BLIND / 8];
+        let all = groups + BLIND / 16;
+        let tiles = all.div_ceil(TILE / 16);
+        let mut bytes = vec![0; tiles * 129 * TILE / 8];
         blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof().fill(&mut bytes);
-        let (blocks, rest) = bytes.split_at(16 * (16 * groups + BLIND));
-        let blocks: Vec<Block> =
-            blocks.as_chunks().0.iter().map(|block| Block::from_le_bytes(*block)).collect();
-        let words: Vec<u16> = rest.as_chunks().0.iter().map(|it| u16::from_le_bytes(*it)).collect();
-        let (labels, blind) = blocks.split_last_chunk::<BLIND>().unwrap();
-        let (choices, own) = words.split_last_chunk::<{ BLIND / 16 }>().unwrap();
-        let challenge = || Challenge::new(&[1; 32], 2, &bytes);
-        let column = |of: &dyn Fn(usize) -> bool, count: usize| -> Vec<u64> {
-            let word = |word: usize| (0..64).filter(|bit| 64 * word + bit < count)
-                .fold(0, |all, bit| all | u64::from(of(64 * word + bit)) << bit);
-            (0..count.div_ceil(64)).map(word).collect()
+        let blocks = bytes.as_chunks().0.iter().map(|block| Block::from_le_bytes(*block));
+        let blocks: Vec<Block> = blocks.collect();
+        // Of each tile 128 columns and the choices, with bits after the last that count for nothing.
+        let rows: Vec<Row> = blocks.as_chunks().0.to_vec();
+        let sent = &bytes[..32 * 2 * all];
+        let places = || sent.chunks(32 * TILE / 8);
+        let head = [&[1; 32][..], &2_u64.to_le_bytes(), &(16 * groups as u64).to_le_bytes()].concat();
+        let key = blake3::derive_key("hushtable transfer challenge v1", &head);
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        let mut factors = Vec::new();
+        let mut last = Vec::new();
+        for place in places() {
+            hasher.update(place);
+            let mut bytes = [0; 64 + 2 * 3 * 256];
+            hasher.finalize_xof().fill(&mut bytes);
+            let words = bytes[64..].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            let mut words: Vec<u64> = words.collect();
+            last = words.split_off(3 * 32);
+            factors.push(words);
+        }
+        let bit = |column: usize, label: usize| {
+            rows[129 * (label / TILE) + column][label % TILE / 128] >> (label % 128) & 1 == 1
         };
-        let mut reader = challenge();
-        let factors: Vec<_> = labels.chunks(TILE).map(|_| reader.next()).collect();
-        let expected = |words: Vec<u64>, blind: Vec<u64>| -> Hashed {
+        let word = |column: usize, from: usize, to: usize| {
+            (from..to.min(from + 64)).rev().fold(0, |word, label| word << 1 | u64::from(bit(column, label)))
+        };
+        let expected = |column: usize| -> Hashed {
+            let mut sums = [0; SUMS];
+            for (place, from) in (0..16 * groups).step_by(64).enumerate() {
+                for (sum, own) in sums.iter_mut().enumerate() {
+                    let factor = factors[place / 32][32 * sum + place % 32];
+                    *own ^= times(word(column, from, 16 * groups), factor);
+                }
+            }
             std::array::from_fn(|sum| {
-                let sum_of = words.iter().enumerate().fold(0, |all, (place, word)| {
-                    let factor = factors[place / 32][sum][place % 32];
-                    (0..64).filter(|bit| factor >> bit & 1 == 1).fold(all, |all, bit| all ^ times(*word, bit))
-                });
-                sum_of ^ blind[sum]
+                let again = (0..SUMS).fold(0, |all, own| all ^ times(sums[own], last[32 * sum + own]));
+                again ^ word(column, 16 * groups + 64 * sum, 16 * all)
             })
         };
         for platform in Platform::available() {
-            let found = Hashes::new(platform, &mut challenge(), labels, choices, blind, own);
-            for place in [0, 1, 63, 64, 127] {
-                let of = |it: &[Block]| column(&|row| it[row] >> place & 1 == 1, it.len());
-                prop_assert_eq!(found.columns[place], expected(of(labels), of(blind)), "{:?}", platform);
+            let mut hashing = Hashing::new(platform, &[1; 32], 2, 16 * groups);
+            for (rows, place) in rows.chunks(129).zip(places()) {
+                let (choices, columns) = rows.split_last().unwrap();
+                hashing.tile(columns.try_into().unwrap(), choices, place);
             }
-            let of = |it: &[u16]| column(&|row| it[row / 16] >> (row % 16) & 1 == 1, 16 * it.len());
-            prop_assert_eq!(found.choices, expected(of(choices), of(own)), "{:?}", platform);
+            let found = hashing.finish();
+            for column in [0, 1, 63, 64, 127] {
+                prop_assert_eq!(found.columns[column], expected(column), "{:?}", platform);
+            }
+            prop_assert_eq!(found.choices, expected(128), "{:?}", platform);
         }
     }
 }
 
-/// A word times x^power, modulo x^64 + x^4 + x^3 + x + 1.
-fn times(word: u64, power: u32) -> u64 {
-    (0..power).fold(word, |word, _| (word << 1) ^ ((word >> 63) * 0b1_1011))
+/// The product of two words modulo x^64 + x^4 + x^3 + x + 1, a bit at a time.
+fn times(word: u64, factor: u64) -> u64 {
+    let double = |word: u64| (word << 1) ^ ((word >> 63) * 0b1_1011);
+    (0..64).rev().fold(0, |all, bit| double(all) ^ (word * (factor >> bit & 1)))
 }

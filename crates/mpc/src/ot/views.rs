@@ -5,7 +5,7 @@
 //! agrees best with the secret on one half of the samples, and predicts with it on the other.
 
 use super::base::{BaseReceiver, BaseSender, TRANSFERS};
-use super::consistency::{ANSWER_BYTES, BLIND, Challenge, Hashes};
+use super::consistency::{ANSWER_BYTES, BLIND};
 use super::*;
 use crate::kernel::transpose::{DEPTH, LEAVES, ROW, Streams, TREES};
 use crate::{Block, Platform};
@@ -126,11 +126,6 @@ fn a_batch_number_used_twice_is_caught() {
 /// choices that it is told, and less those of the first set. `is_open` takes off what hides them.
 fn of_answers(is_open: bool) -> Vec<Sample> {
     let (receiver, _) = pair(5);
-    let sums = |choices: u16, challenge: &mut Challenge| {
-        let (none, labels) = ([0; BLIND / 16], [0; 16]);
-        let platform = Platform::PORTABLE;
-        Hashes::new(platform, challenge, &labels, &[choices], &[0; BLIND], &none).choices
-    };
     let mut samples = Vec::new();
     for batch in 0..2048 {
         let is_first = (batch * 0x9E37_79B9) >> 20 & 1 == 1;
@@ -147,7 +142,10 @@ fn of_answers(is_open: bool) -> Vec<Sample> {
                 *word ^= blind.iter().rev().fold(0, |all, it| all << 16 | u64::from(*it));
             }
         }
-        let first = sums(0xA5C3, &mut receiver.challenge(batch, corrections));
+        // Of the first set and of none, under these corrections: what hides them is in both.
+        let [first, none] =
+            [0xA5C3, 0].map(|it| receiver.hashes(batch, &[it], corrections).choices);
+        let first: [u64; 3] = std::array::from_fn(|sum| first[sum] ^ none[sum]);
         let bits = |word: u64| (0..64).map(move |bit| word >> bit & 1 == 1);
         let less = told.iter().zip(first).flat_map(|(told, first)| bits(told ^ first));
         samples.push(Sample(told.iter().flat_map(|it| bits(*it)).chain(less).collect(), is_first));
