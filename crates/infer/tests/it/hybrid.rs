@@ -100,13 +100,13 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     (program, weights)
 }
 
-fn input(program: &Program, seed: u64) -> Vec<u64> {
+pub fn input(program: &Program, seed: u64) -> Vec<u64> {
     let mut rng = ChaCha20Rng::seed_from_u64(seed);
     let numbers = (0..program.input.count()).map(|_| rng.random_range(-512i64..512) as u64);
     numbers.map(|number| number & program.mask()).collect()
 }
 
-fn model(rounding: Rounding, seed: u64) -> Arc<HybridModel> {
+pub fn model(rounding: Rounding, seed: u64) -> Arc<HybridModel> {
     let (program, weights) = small(rounding, seed);
     Arc::new(HybridModel::new(program, weights, Platform::detect()).unwrap())
 }

@@ -17,12 +17,12 @@ use hushtable_infer::hybrid::{
 use crate::classifier::accuracy_of;
 
 /// Views of each class to learn from, and views to be told apart.
-const VIEWS: [usize; 2] = [80, 120];
+pub const VIEWS: [usize; 2] = [80, 120];
 /// Six standard deviations above a coin.
-const CHANCE_MAX: f64 = 0.5 + 6.0 * 0.5 / 10.95;
+pub const CHANCE_MAX: f64 = 0.5 + 6.0 * 0.5 / 10.95;
 
 /// A convolution, an activation and a layer; of an input of zeros, it gives the same whatever `weight` is.
-fn model(weight: i32) -> Arc<HybridModel> {
+pub fn model(weight: i32) -> Arc<HybridModel> {
     let input = Shape { channels: 1, height: 4, width: 4 };
     let (stride, pad) = ([1, 1], [0; 4]);
     let first = Convolution { input, outputs: 1, kernel: [3, 3], stride, pad };

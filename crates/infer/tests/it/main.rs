@@ -8,6 +8,7 @@ mod circuits;
 mod encrypted;
 mod encrypted_session;
 mod hybrid;
+mod hybrid_lies;
 mod hybrid_networks;
 mod hybrid_session;
 mod hybrid_views;

@@ -290,13 +290,19 @@ impl OfflineClient {
         }
     }
 
-    /// Takes the server's reply to a step that was begun. Computes for up to some milliseconds.
+    /// Takes the server's reply to a step that was begun; one to another step, or that comes twice, changes nothing.
+    /// Computes for up to some milliseconds.
     ///
     /// # Errors
-    /// [`Error::NoStep`], [`Error::Bytes`] and what its part says of bytes that are none of the protocol's;
-    /// [`Error::Record`] where they cannot be kept.
+    /// [`Error::NoStep`], [`Error::Bytes`] and what its part says of bytes that are none of the protocol's, of a server
+    /// that chose its labels inconsistently among them; [`Error::Record`] where they cannot be kept.
     pub fn accept(&self, step: u32, reply: &[u8]) -> Result<(), Error> {
-        match self.step(step)? {
+        let kind = self.step(step)?;
+        // Circuits are made once for each chunk: tables for two choices under one offset would open it.
+        if self.state().steps[step as usize] != Progress::Begun {
+            return Ok(());
+        }
+        match kind {
             Step::Open => self.accept_open(reply)?,
             Step::SetUp => self.accept_set_up(reply)?,
             Step::Upload { .. } => empty("the reply to an upload", reply)?,

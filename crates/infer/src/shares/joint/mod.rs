@@ -30,9 +30,10 @@
 //! ([gate](super::gate), [convert](super::convert), [products](super::products)). No message depends on a model's weights,
 //! on rows or on a client: there are none yet.
 //!
-//! **A server that deviates** while it deals is not kept from learning the other's bits: the transfers check nothing. With
-//! them it knows r, and in an inference what X hides. It can make keys wrong, too. Both follow the protocol; where a client
-//! deals, more depends on the client, and less on that.
+//! **A server that deviates** while it deals is found out where it chooses inconsistently ([`ot`](hushtable_mpc::ot)), in both
+//! directions and before anything is offered to it. Offers are not checked: a wrong one makes numbers wrong where the
+//! other's bit is 1, and whether step 6 then fails tells that bit, of an r that hides an X where it does not. It can make keys
+//! wrong, too. Both follow the protocol; where a client deals, more depends on the client, and less on that.
 //!
 //! A batch number of transfers and a tweak of a pad are never used twice: they are counted, and a session that ends is
 //! never taken up again. A precompute serves one inference, and is kept until then where it is taken once ([`Stock`]).
