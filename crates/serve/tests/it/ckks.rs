@@ -22,7 +22,7 @@ use hushtable_table::model::Model;
 use infer_common::{DENSE, bundle, features, logits, spec};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tonic::codegen::tokio_stream;
+use tonic::codegen::tokio_stream::{self, StreamExt as _};
 use tonic::transport::{Channel, Endpoint};
 
 fn start(spec: CkksServerSpec) -> Running {
@@ -195,6 +195,27 @@ async fn what_is_wrong_with_keys_and_queries_is_said() {
         matches!(found.of(), Some(KeysRefusal::BadKeys { defect: KeyDefect::Format, .. })),
         "{found:?}"
     );
+
+    // Keys for another plan, or of another size than the plan's, however large: said on the head alone, and no byte of
+    // them is waited for.
+    let announced = |plan: &Bytes, bytes: u64| {
+        let head = UploadHead { plan: plan.clone(), key_id: sent.key_id.clone(), bytes };
+        let first = UploadKeysRequest { head: Some(head), bytes: Bytes::new() };
+        tokio_stream::iter([first]).chain(tokio_stream::pending())
+    };
+    let own = sent.keys.len() as u64;
+    for bytes in [0, own - 1, own + 1, 1 << 40, u64::MAX] {
+        let found = refusal(raw.upload_keys(announced(&sent.plan, bytes)).await.unwrap_err());
+        assert!(
+            matches!(found.of(), Some(KeysRefusal::BadKeys { defect: KeyDefect::Length, .. })),
+            "{bytes}: {found:?}"
+        );
+    }
+    let other = Bytes::copy_from_slice(&[7; 32]);
+    for bytes in [own, u64::MAX] {
+        let found = refusal(raw.upload_keys(announced(&other, bytes)).await.unwrap_err());
+        assert!(matches!(found.of(), Some(CkksRefusal::PlanSkew { .. })), "{bytes}: {found:?}");
+    }
 
     // Queries under keys that are not there, then queries that are none.
     let found = refusal(raw.predict(sent.predict(&sent.query)).await.unwrap_err());
