@@ -16,6 +16,7 @@ use super::call::{Call, Failure, Inference, Reply, Stream};
 use super::halves::{Chosen, ChosenIds, Halves, TakenHalf};
 use super::scheme::{Server, Session};
 use crate::records::RecordError;
+use crate::store::Head;
 
 /// What comes of a prediction.
 #[derive(Debug)]
@@ -103,6 +104,7 @@ impl Ask<Server> for PredictAsk {
             input: Arc::clone(&self.input),
             is_fresh: self.is_fresh,
             reached: Arc::clone(&self.reached),
+            passed: Vec::new(),
             state: State::Choosing,
         })
     }
@@ -128,6 +130,8 @@ pub(super) struct PredictScript {
     input: Arc<Vec<u64>>,
     is_fresh: bool,
     reached: Arc<Reached>,
+    /// Halves of this client that could not be taken.
+    passed: Vec<[u8; 16]>,
     state: State,
 }
 
@@ -145,14 +149,33 @@ struct Running {
     stream: Stream,
     machine: OnlineClient,
     answer: Answer,
-    _chosen: Chosen,
+    chosen: Chosen,
 }
 
 impl PredictScript {
     /// Halves that can be used with this server, the oldest first.
     fn choose(&self) -> Option<Chosen> {
         let ready = self.halves.list();
-        Chosen::first(ready.into_iter().filter(|head| self.session.fits(head)), &self.chosen)
+        let is_usable = |head: &Head| self.session.fits(head) && !self.passed.contains(&head.id);
+        Chosen::first(ready.into_iter().filter(is_usable), &self.chosen)
+    }
+
+    /// A half of this client's own that is lost or damaged is gone, and of no use: the next one is tried.
+    fn pass_over(&mut self, id: [u8; 16], failure: Failure) -> Result<(), Failure> {
+        let is_own = match &failure {
+            Failure::Halves(_) => true,
+            Failure::Protocol(error) => matches!(**error, Error::Record(_)),
+            _ => false,
+        };
+        if !is_own || self.is_fresh {
+            return Err(failure);
+        }
+        self.passed.push(id);
+        self.reached.lost.fetch_add(1, Ordering::Relaxed);
+        // Nothing was used yet of the next.
+        self.reached.has_taken.store(false, Ordering::Relaxed);
+        self.state = State::Choosing;
+        Ok(())
     }
 
     /// The server has taken its half: takes this client's.
@@ -166,7 +189,7 @@ impl PredictScript {
         let machine = OnlineClient::new(outline, garbler, records, &self.input)?;
         let lost = self.reached.lost.load(Ordering::Relaxed);
         let answer = Answer { online: began, lost, ..Answer::default() };
-        Ok(Running { stream, machine, answer, _chosen: chosen })
+        Ok(Running { stream, machine, answer, chosen })
     }
 }
 
@@ -215,13 +238,23 @@ impl Script for PredictScript {
             }
             State::Opening(chosen) => match reply {
                 Some(Reply::Opened(stream)) => {
-                    Box::new(self.take(chosen, stream, tally.elapsed)?)
+                    let id = chosen.id;
+                    match self.take(chosen, stream, tally.elapsed) {
+                        Ok(running) => Box::new(running),
+                        Err(failure) => {
+                            self.pass_over(id, failure)?;
+                            return self.next(Vec::new(), tally);
+                        }
+                    }
                 }
                 _ => return Err(Failure::OtherCall),
             },
             State::Running(mut running) => {
                 let Some(Reply::Frame(frame)) = reply else { return Err(Failure::OtherCall) };
-                running.took(&frame)?;
+                if let Err(failure) = running.took(&frame) {
+                    self.pass_over(running.chosen.id, failure)?;
+                    return self.next(Vec::new(), tally);
+                }
                 running
             }
             State::Over => return Err(Failure::OtherCall),

@@ -18,7 +18,7 @@ use hushtable_infer::hybrid::session::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use servers::{Folder, GONE, OTHER_PLAN, Own, Server, held, payload, refused};
+use servers::{Folder, GONE, Lost, OTHER_PLAN, Own, Server, held, payload, refused};
 
 const CALL_MAX: Duration = Duration::from_secs(6);
 const RETRY_MAX: Duration = Duration::from_secs(40);
@@ -541,6 +541,31 @@ fn halves_without_their_other_half_are_dropped() {
     server.borrow_mut().forget();
     let outcome = world.one(client.asking(1, true));
     assert!(matches!(outcome, Err(Error::Call { fault: CallFault::Gone, .. })));
+}
+
+/// The server has taken its own then: the next one is used, and nobody is asked to call again.
+#[test]
+fn halves_that_are_lost_here_are_passed_over() {
+    for how in [Lost::Gone, Lost::Damaged, Lost::Records] {
+        let server = RefCell::new(Server::new(true));
+        let mut serve = |_, call| Some(vec![server.borrow_mut().reply(call)]);
+        let mut world = calm(&mut serve);
+        let client = world.open(spec(Party::Server), 3);
+        client.make(&mut world, 3, ONE).unwrap();
+        *client.folder.losing.lock().unwrap() = vec![how; 2];
+        let outcome = world.one(client.asking(1, false)).unwrap_or_else(|error| panic!("{error}"));
+        let Predicted::Answer(answer) = outcome else { panic!("{how:?}: one is whole") };
+        assert_eq!(answer.raw, held()[0].asked(1).1, "a wrong answer");
+        assert_eq!((answer.lost, client.folder.count()), (2, 0), "{how:?}");
+        // Where it was the last, there is none; and one that was made a moment ago would be lost again.
+        client.make(&mut world, 1, ONE).unwrap();
+        *client.folder.losing.lock().unwrap() = vec![how];
+        let outcome = world.one(client.asking(1, false)).unwrap();
+        assert!(matches!(outcome, Predicted::Dry { lost: 1 }), "{how:?}");
+        client.make(&mut world, 1, ONE).unwrap();
+        *client.folder.losing.lock().unwrap() = vec![how];
+        assert!(world.one(client.asking(1, true)).is_err(), "{how:?}");
+    }
 }
 
 /// What a server may say at each kind of call, and whether the client goes on.

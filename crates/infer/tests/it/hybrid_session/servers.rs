@@ -251,6 +251,19 @@ pub struct Folder {
     open: AtomicUsize,
     held: Mutex<BTreeMap<PrecomputeId, (Head, Arc<Memory>)>>,
     taken: Mutex<BTreeSet<PrecomputeId>>,
+    /// Those that are taken next: gone, or damaged.
+    pub losing: Mutex<Vec<Lost>>,
+}
+
+/// What becomes of a half between a list of them and its use.
+#[derive(Clone, Copy, Debug)]
+pub enum Lost {
+    /// Another process has taken it.
+    Gone,
+    /// It cannot be read.
+    Damaged,
+    /// Its records cannot.
+    Records,
 }
 
 struct Writing {
@@ -265,8 +278,8 @@ pub struct Own(pub Arc<Folder>);
 
 impl Folder {
     pub fn new(room: usize) -> Arc<Self> {
-        let (open, held, taken) = Default::default();
-        Arc::new(Self { room, open, held, taken })
+        let (open, held, taken, losing) = Default::default();
+        Arc::new(Self { room, open, held, taken, losing })
     }
 
     pub fn count(&self) -> usize {
@@ -292,6 +305,15 @@ impl Halves for Own {
     fn take(&self, id: &PrecomputeId) -> Result<Option<TakenHalf>, HalvesError> {
         assert!(self.0.taken.lock().unwrap().insert(*id), "a half is taken twice");
         let taken = self.0.held.lock().unwrap().remove(id);
+        match self.0.losing.lock().unwrap().pop() {
+            Some(Lost::Gone) => return Ok(None),
+            Some(Lost::Damaged) => return Err("it is damaged".into()),
+            Some(Lost::Records) => {
+                let head = taken.unwrap().0;
+                return Ok(Some(TakenHalf { head, records: Arc::new(Memory::default()) }));
+            }
+            None => {}
+        }
         Ok(taken.map(|(head, records)| TakenHalf { head, records }))
     }
 
