@@ -26,7 +26,8 @@ pub enum Mode {
 /// `indices` are given user by user. Activations are held to the ranges that the model was trained in.
 ///
 /// # Errors
-/// [`Error::Range`] names the layer whose activation left its range; as [`super::Client::query`] for
+/// [`Error::Range`] names the layer whose activation left its range, [`Error::Feature`] a feature that the plan cannot
+/// hold; as [`super::Client::query`] for
 /// features, as [`Compiled::new`] for weights.
 pub fn predict(
     plan: &Plan,
@@ -65,6 +66,9 @@ pub fn predict(
             out.values().to_vec()
         }
     };
+    // After the activations, which say more: what encryption would refuse is refused here too.
+    let held = Sizes { dense_max: plan.dense_max.clone(), ..sizes };
+    held.check_values(dense, indices)?;
     let own = |user: usize| slots.iter().skip(user).step_by(plan.users);
     Ok((0..users).map(|user| own(user).sum::<f64>() / plan.slots() as f64).collect())
 }
@@ -156,6 +160,6 @@ fn sizes(plan: &Plan) -> Sizes {
         features: features.collect(),
         users: plan.users,
         slots: plan.slots(),
-        dense_max: plan.dense_max.clone(),
+        dense_max: Vec::new(),
     }
 }
