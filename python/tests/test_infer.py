@@ -213,8 +213,11 @@ def test_features_that_no_model_takes(
                     predict(dense, rows)
             for far in (2**64, 10**30, -(10**20)):
                 for given in ([[1, far]], np.array([[1, far]], object)):
-                    with pytest.raises(BadFeatures, match=f"index {far} is no row"):
+                    with pytest.raises(BadFeatures, match=f"index {far} of user 0 .*'pain'"):
                         predict(dense, given)
+            for given in ([[1, 2], [-3, 0]], np.array([[1, 2], [-3, 0]], object)):
+                with pytest.raises(BadFeatures, match="index -3 of user 1 is no row of .*'smokes'"):
+                    predict(np.repeat(dense, 2, 0), given)
             with pytest.raises(IdOutOfRange, match=str(2**63)):
                 predict(dense, np.array([[1, 2**63]], object))
 
@@ -389,3 +392,12 @@ def test_the_command(
         refused = run("infer", "query", *wrong, *where)
         assert refused.returncode == 2, refused
         assert "Traceback" not in refused.stderr
+    # What no plan holds, and what no table has, is said before there is a word of keys.
+    for wrong, words in (
+        (["--dense=200,0,0,0,0", f"--sparse={rows}"], "dense feature 0 of user 0 is 200"),
+        ([f"--dense={numbers}", "--sparse=-1,2"], "index -1 of user 0"),
+        ([f"--dense={numbers}", f"--sparse=1,{10**30}"], f"index {10**30} of user 0"),
+    ):
+        refused = run("infer", "query", *wrong, *where)
+        assert refused.returncode != 0 and words in refused.stderr, refused
+        assert "keys of" not in refused.stderr

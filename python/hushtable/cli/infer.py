@@ -400,6 +400,21 @@ def _costs(info: ModelInfo) -> str:
     )
 
 
+def _telling(bar: Progress | None, url: str, *, shown: bool) -> Progress:
+    """Says how large the keys are once they go, which is after the users' features were taken."""
+    said = not shown
+
+    def told(done: int, total: int) -> None:
+        nonlocal said
+        if not said:
+            print(f"keys of {total:,} B go to {url}", file=sys.stderr)
+        said = True
+        if bar is not None:
+            bar(done, total)
+
+    return told
+
+
 @app.command(
     epilog=examples(
         "hushtable infer query --dense 0.5,1.2,0,3,0.1 --sparse 3,17 --ca ca.pem "
@@ -469,7 +484,7 @@ def query(
     A single server says which of the first two it offers, by default the one at port 4000 of this
     machine; --left and --right are for the third.
 
-    On encrypted features every run makes new keys and uploads them; their size is said before; each
+    On encrypted features every run makes new keys and uploads them, and says their size as it does; each
     user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
     many queries, stay connected (hushtable.connect in Python).
@@ -499,7 +514,11 @@ def query(
             server=server,
             scheme="ckks",
             tls=servers.tls,
-            options=ClientOptions(**servers.limits, key_bytes_max=key_bytes_max, progress=bar),
+            options=ClientOptions(
+                **servers.limits,
+                key_bytes_max=key_bytes_max,
+                progress=_telling(bar, server[0], shown=not json),
+            ),
         ) as client,
     ):
         info = client.info
@@ -508,8 +527,6 @@ def query(
             numbers, rows = one_user(dense or "", sparse or "", info.dense, bags)
         else:
             numbers, rows = load_users(input_, info.dense, bags)
-        if not json:
-            print(f"keys of {info.key_bytes:,} B go to {server[0]}", file=sys.stderr)
         found = client.predict(numbers, rows)
     stats = found.stats
     costs = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ class ModelInfo:
         plan: BLAKE3 of what a client goes by, in hex: keys are made for it.
         dense: numbers that the model takes of each user.
         rows: rows of each of its sparse features, whose indices run from 0 to one less.
+        features: names of these.
         users_per_query: users that one encrypted query carries; fewer cost the same.
         key_bytes: bytes of a client's keys, uploaded once.
         query_bytes: bytes of one query.
@@ -55,6 +57,7 @@ class ModelInfo:
     plan: str
     dense: int
     rows: tuple[int, ...]
+    features: tuple[str, ...]
     users_per_query: int
     key_bytes: int
     query_bytes: int
@@ -69,6 +72,7 @@ class ModelInfo:
             facts.plan,
             facts.dense,
             tuple(facts.rows),
+            tuple(one["name"] for one in json.loads(facts.terms)["features"]),
             facts.users,
             facts.key_bytes,
             facts.query_bytes,
@@ -78,7 +82,8 @@ class ModelInfo:
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> Self:
         """From a line of JSON."""
-        return cls(**{**record, "rows": tuple(record["rows"])})
+        listed = {name: tuple(record[name]) for name in ("rows", "features")}
+        return cls(**{**record, **listed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,25 @@ def sigmoid(logits: FloatArray) -> FloatArray:
     return np.where(logits >= 0, 1 / (1 + half), half / (1 + half))
 
 
+def _all_within(rows: npt.NDArray[Any]) -> bool:
+    return all(0 <= index < 2**64 for index in rows.flat)
+
+
+def _outside(rows: npt.NDArray[Any], info: ModelInfo) -> str:
+    """Which of these, by user and feature, is the first that no row has."""
+    users = rows.reshape(-1, rows.shape[-1]).tolist()
+    user, at, index = next(
+        (user, at, index)
+        for user, given in enumerate(users)
+        for at, index in enumerate(given)
+        if not 0 <= index < 2**64
+    )
+    text = f"index {index} of user {user} is no row"
+    if at >= len(info.rows):
+        return f"{text}, and the model takes {len(info.rows)} of them, one a table"
+    return f"{text} of feature {info.features[at]!r}, which has {info.rows[at]}, from 0"
+
+
 def features(
     dense: npt.ArrayLike, sparse: npt.ArrayLike | None, info: ModelInfo
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint64]]:
@@ -188,10 +212,9 @@ def features(
     if rows.size == 0 and tables == 0:
         rows = empty
     if rows.dtype.kind == "O" and all(type(one) is int for one in rows.flat):
-        for index in rows.flat:
-            # What 64 bits do not hold.
-            if not 0 <= index < 2**64:
-                raise BadFeatures(f"index {index} is no row of a table")
+        # What 64 bits do not hold.
+        if not _all_within(rows):
+            raise BadFeatures(_outside(rows, info))
         rows = rows.astype(np.uint64)
     if rows.dtype.kind not in "iu":
         raise BadFeatures(f"sparse features are whole numbers, rows of tables, not {rows.dtype}")
@@ -203,7 +226,7 @@ def features(
             f"the model takes [{users}, {tables}], one row a table"
         )
     if rows.dtype.kind == "i" and (rows < 0).any():
-        raise BadFeatures("sparse features are rows of tables: they are not negative")
+        raise BadFeatures(_outside(rows, info))
     with np.errstate(over="ignore"):
         # What does not fit becomes infinite, and is refused by name.
         numbers = np.ascontiguousarray(numbers, dtype=np.float32)
