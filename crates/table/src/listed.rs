@@ -38,8 +38,7 @@ fn is_plan(file: &Path) -> bool {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         name.ends_with(&places::plan_ending(scheme))
     };
-    file.parent() == Some(Path::new(places::PLANS))
-        && places::PLAN_SCHEMES.iter().any(|it| is_of(&it))
+    file.parent() == Some(Path::new(places::PLANS)) && places::PLAN_SCHEMES.iter().any(is_of)
 }
 
 fn list(folder: &Path, within: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {

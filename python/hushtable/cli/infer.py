@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -400,7 +401,9 @@ def _costs(info: ModelInfo) -> str:
     )
 
 
-def _telling(bar: Progress | None, url: str, *, shown: bool) -> Progress:
+def _telling(
+    bar: Callable[[int, int], None] | None, url: str, *, shown: bool
+) -> Callable[[int, int], None]:
     """Says how large the keys are once they go, which is after the users' features were taken."""
     said = not shown
 
@@ -484,8 +487,8 @@ def query(
     A single server says which of the first two it offers, by default the one at port 4000 of this
     machine; --left and --right are for the third.
 
-    On encrypted features every run makes new keys and uploads them, and says their size as it does; each
-    user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
+    On encrypted features every run makes new keys and uploads them, and says their size as it
+    does; each user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
     each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
     many queries, stay connected (hushtable.connect in Python).
     """

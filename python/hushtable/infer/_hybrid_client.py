@@ -102,8 +102,8 @@ class HybridClient(_HybridClient, Movable):
             BadFeatures: other shapes, NaN, numbers beyond what the network was compiled for;
                 nothing of that input was sent, and no precompute used.
             PlanMismatch: the server computes by another plan by now: connect again.
-            PrecomputeError: this client's half of a precompute that was just made is lost or damaged.
-                An older one is dropped, and the next is taken.
+            PrecomputeError: this client's half of a precompute that was just made is lost or
+                damaged. An older one is dropped, and the next is taken.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         return self._predict(inputs, progress)

@@ -40,6 +40,7 @@ const FLOORS: [&str; 29] = [
     "labels",
     "error",
     "endpoint",
+    "vital",
     "trace",
     "batch",
     "peer",

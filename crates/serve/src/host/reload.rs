@@ -405,12 +405,6 @@ impl Watched {
     }
 }
 
-impl Default for Loading {
-    fn default() -> Self {
-        Self { is_abandoned: Arc::default(), engine: Arc::default(), vitals: Vitals::default() }
-    }
-}
-
 /// Bytes that this process can still take: what the system could give, and what its control group leaves. None
 /// where neither says.
 pub(crate) fn available_bytes() -> Option<u64> {

@@ -49,6 +49,7 @@ pub struct Method {
 pub type Load = Box<dyn FnOnce(&Loading) -> Result<Arc<dyn Routes>, Error> + Send>;
 
 /// What a load may use.
+#[derive(Default)]
 #[non_exhaustive]
 pub struct Loading {
     /// Becomes true where nobody waits for the load any more.
