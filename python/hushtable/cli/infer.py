@@ -488,9 +488,9 @@ def query(
     machine; --left and --right are for the third.
 
     On encrypted features every run makes new keys and uploads them, and says their size as it
-    does; each user's logit and probability are printed. By hybrid inference --input is a .npy file of inputs;
-    each uses up a precompute of --store, or one that is made now, and its outputs are printed. For
-    many queries, stay connected (hushtable.connect in Python).
+    does; each user's logit and probability are printed. By hybrid inference --input is a .npy
+    file of inputs; each uses up a precompute of --store, or one that is made now, and its outputs
+    are printed. For many queries, stay connected (hushtable.connect in Python).
     """
     if bool(servers.left) != bool(servers.right):
         raise ConfigError("give --left and --right, or --server of a single server")
