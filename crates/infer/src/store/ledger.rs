@@ -349,6 +349,6 @@ const RECORD_BYTES: usize = 1 + 8 + 16 + SEAL_BYTES;
 const STRUCK: u8 = 0;
 const ENTERED: u8 = 1;
 /// As many records are appended before it is written anew, beside two an entry.
-const RECORDS_MIN: u64 = 4096;
+const RECORDS_MIN: u64 = 512;
 /// More than entries for all precomputes that a folder could hold would take.
 const LEDGER_BYTES_MAX: u64 = 1 << 30;

@@ -268,7 +268,7 @@ impl StoreError {
     /// Whether the disk had no room, or the user's quota: later it may.
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::Io { source, .. } => is_full(source),
+            Self::Io { source, .. } | Self::Ledger { source, .. } => is_full(source),
             Self::Record(error) => error.is_full(),
             _ => false,
         }
