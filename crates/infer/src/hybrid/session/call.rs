@@ -134,7 +134,7 @@ pub enum Reply {
     Opened(Stream),
     /// To [`Call::Exchange`]: what the protocol says.
     Frame(Bytes),
-    /// To [`Call::Begin`], [`Call::Finish`] and [`Call::Send`].
+    /// To [`Call::Begin`] and [`Call::Finish`].
     Done,
 }
 
