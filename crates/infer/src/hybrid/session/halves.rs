@@ -20,7 +20,8 @@ pub trait Halves: Send + Sync {
     /// Takes a half out, for good.
     ///
     /// # Errors
-    /// For one that is damaged: it is gone as well.
+    /// A [`RecordError`](crate::records::RecordError) for one that is damaged: it is gone as well. What else the medium
+    /// says: the next one would not be given either.
     fn take(&self, id: &[u8; 16]) -> Result<Option<TakenHalf>, HalvesError>;
 
     /// What can be taken, the oldest first.

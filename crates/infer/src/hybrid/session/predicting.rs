@@ -163,7 +163,8 @@ impl PredictScript {
     /// A half of this client's own that is lost or damaged is gone, and of no use: the next one is tried.
     fn pass_over(&mut self, id: [u8; 16], failure: Failure) -> Result<(), Failure> {
         let is_own = match &failure {
-            Failure::Halves(_) => true,
+            // A medium that gives none loses nothing by it; another half would only be used up at the server.
+            Failure::Halves(error) => error.is::<RecordError>(),
             Failure::Protocol(error) => matches!(**error, Error::Record(_)),
             _ => false,
         };

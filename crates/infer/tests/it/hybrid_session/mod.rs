@@ -566,6 +566,15 @@ fn halves_that_are_lost_here_are_passed_over() {
         *client.folder.losing.lock().unwrap() = vec![how];
         assert!(world.one(client.asking(1, true)).is_err(), "{how:?}");
     }
+    // What gives none now gives no other one: the rest is not used up at the server.
+    let server = RefCell::new(Server::new(true));
+    let mut serve = |_, call| Some(vec![server.borrow_mut().reply(call)]);
+    let mut world = calm(&mut serve);
+    let client = world.open(spec(Party::Server), 3);
+    client.make(&mut world, 3, ONE).unwrap();
+    *client.folder.losing.lock().unwrap() = vec![Lost::Medium; 3];
+    let error = world.one(client.asking(1, false)).unwrap_err().to_string();
+    assert_eq!((error.as_str(), server.borrow().count("Open")), ("the disk is full", 1));
 }
 
 /// What a server may say at each kind of call, and whether the client goes on.

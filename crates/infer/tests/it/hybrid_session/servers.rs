@@ -264,6 +264,8 @@ pub enum Lost {
     Damaged,
     /// Its records cannot.
     Records,
+    /// It is there, and is not given.
+    Medium,
 }
 
 struct Writing {
@@ -307,7 +309,10 @@ impl Halves for Own {
         let taken = self.0.held.lock().unwrap().remove(id);
         match self.0.losing.lock().unwrap().pop() {
             Some(Lost::Gone) => return Ok(None),
-            Some(Lost::Damaged) => return Err("it is damaged".into()),
+            Some(Lost::Damaged) => {
+                return Err(RecordError::Damaged { record: 1, why: "cut".into() }.into());
+            }
+            Some(Lost::Medium) => return Err("the disk is full".into()),
             Some(Lost::Records) => {
                 let head = taken.unwrap().0;
                 return Ok(Some(TakenHalf { head, records: Arc::new(Memory::default()) }));

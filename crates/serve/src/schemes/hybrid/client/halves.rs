@@ -6,7 +6,7 @@ use hushtable_infer::hybrid::session::{
     Half as MadeHalf, Halves, HalvesError, PrecomputeId, TakenHalf,
 };
 
-use super::super::keep::{Half, Keep, Opened};
+use super::super::keep::{Half, Keep, KeepError, Opened};
 use super::super::machines::Head;
 
 /// In a folder, or in memory.
@@ -18,7 +18,11 @@ impl Halves for KeptHalves {
     }
 
     fn take(&self, id: &PrecomputeId) -> Result<Option<TakenHalf>, HalvesError> {
-        Ok(self.0.take(id)?.map(|Half { head, records }| TakenHalf { head, records }))
+        match self.0.take(id) {
+            Ok(half) => Ok(half.map(|Half { head, records }| TakenHalf { head, records })),
+            Err(KeepError::Damaged(error)) => Err(error.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn list(&self) -> Vec<Head> {
