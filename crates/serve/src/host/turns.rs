@@ -7,6 +7,9 @@ use tokio::sync::oneshot;
 
 use crate::host::quota::Holder;
 
+/// A line is looked through for what nobody waits for any more once it is so long.
+const PURGED_MIN: usize = 64;
+
 /// What waits, by whose it is: each is served in turn.
 pub(crate) struct Rota<T> {
     lines: HashMap<Holder, VecDeque<T>>,
@@ -19,35 +22,46 @@ impl<T> Rota<T> {
         Self { lines: HashMap::new(), order: VecDeque::new() }
     }
 
-    pub fn push(&mut self, holder: Holder, item: T) {
+    /// Puts one at the end of its holder's line, in which nobody waits any more that is not `is_live`.
+    pub fn push(&mut self, holder: Holder, item: T, is_live: impl Fn(&T) -> bool) {
         let line = self.lines.entry(holder).or_default();
-        line.push_back(item);
-        if line.len() == 1 {
+        if line.is_empty() {
             self.order.push_back(holder);
         }
-    }
-
-    /// What is next.
-    pub fn pop(&mut self) -> Option<T> {
-        let holder = self.order.pop_front()?;
-        let line = self.lines.get_mut(&holder)?;
-        let item = line.pop_front();
-        match line.is_empty() {
-            true => drop(self.lines.remove(&holder)),
-            false => self.order.push_back(holder),
+        line.push_back(item);
+        // Now and then, so that each is looked at a few times only.
+        if line.len() >= PURGED_MIN && line.len().is_power_of_two() {
+            let last = line.pop_back();
+            line.retain(is_live);
+            line.extend(last);
         }
-        item
     }
 
-    /// The next `count`, of each holder's `each_max` at most.
-    pub fn take(&mut self, count: usize, each_max: usize) -> Vec<T> {
+    /// What is next, of what is still live.
+    pub fn pop(&mut self, is_live: impl Fn(&T) -> bool) -> Option<T> {
+        while let Some(holder) = self.order.pop_front() {
+            let Some(line) = self.lines.get_mut(&holder) else { continue };
+            let next = std::iter::from_fn(|| line.pop_front()).find(&is_live);
+            match line.is_empty() {
+                true => drop(self.lines.remove(&holder)),
+                false => self.order.push_back(holder),
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// The next `count` that are live, of each holder's `each_max` at most.
+    pub fn take(&mut self, count: usize, each_max: usize, is_live: impl Fn(&T) -> bool) -> Vec<T> {
         let mut taken = Vec::new();
         for _ in 0..each_max {
             for _ in 0..self.order.len() {
                 if taken.len() == count {
                     return taken;
                 }
-                taken.extend(self.pop());
+                taken.extend(self.pop(&is_live));
             }
             if self.order.is_empty() {
                 break;
@@ -89,7 +103,7 @@ impl FairTurns {
                     return Turn(Some(Arc::clone(&self.0)));
                 }
                 let (sender, waiting) = oneshot::channel();
-                state.waiting.push(holder, sender);
+                state.waiting.push(holder, sender, |waiting| !waiting.is_closed());
                 waiting
             };
             // The sender is kept until it has sent.
@@ -107,8 +121,7 @@ impl Drop for Turn {
             let next = {
                 let mut state = lock(&turns);
                 // Whoever has given up takes no turn.
-                let waiting = std::iter::from_fn(|| state.waiting.pop());
-                let next = waiting.into_iter().find(|next| !next.is_closed());
+                let next = state.waiting.pop(|waiting| !waiting.is_closed());
                 if next.is_none() {
                     state.free += 1;
                 }
@@ -138,15 +151,30 @@ mod tests {
     fn of_each_holder_no_more_is_taken_than_it_may_have() {
         let mut rota = Rota::new();
         let [hog, one, two] = [1, 2, 3].map(Holder::of_number);
-        (0..10).for_each(|item| rota.push(hog, item));
-        rota.push(one, 20);
-        rota.push(two, 30);
-        rota.push(two, 31);
-        assert_eq!(rota.take(6, 2), [0, 20, 30, 1, 31]);
-        assert_eq!(rota.take(3, 100), [2, 3, 4]);
-        rota.push(one, 21);
-        assert_eq!(rota.take(100, 100), [5, 21, 6, 7, 8, 9]);
-        assert!(rota.is_empty() && rota.take(5, 5).is_empty());
+        let push = |rota: &mut Rota<u32>, holder, item| rota.push(holder, item, |_| true);
+        (0..10).for_each(|item| push(&mut rota, hog, item));
+        push(&mut rota, one, 20);
+        push(&mut rota, two, 30);
+        push(&mut rota, two, 31);
+        assert_eq!(rota.take(6, 2, |_| true), [0, 20, 30, 1, 31]);
+        // What nobody waits for takes no part.
+        assert_eq!(rota.take(3, 100, |item| *item != 3), [2, 4, 5]);
+        push(&mut rota, one, 21);
+        assert_eq!(rota.take(100, 100, |_| true), [6, 21, 7, 8, 9]);
+        assert!(rota.is_empty() && rota.take(5, 5, |_| true).is_empty());
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_not_kept() {
+        let mut rota = Rota::new();
+        let hog = Holder::of_number(1);
+        rota.push(hog, 0, |_| true);
+        for item in 1..100_000 {
+            rota.push(hog, item, |item| *item == 0);
+            assert!(rota.lines[&hog].len() <= 64);
+        }
+        assert_eq!(rota.pop(|item| *item == 0), Some(0));
+        assert_eq!((rota.pop(|item| *item == 0), rota.is_empty()), (None, true));
     }
 
     #[tokio::test]

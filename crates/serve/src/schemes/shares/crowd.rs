@@ -27,7 +27,7 @@ impl Crowd {
     /// A part has come.
     pub fn push(&mut self, one: Box<Asked>, now: Instant) {
         self.seen.insert(one.holder, now);
-        self.waiting.push(one.holder, one);
+        self.waiting.push(one.holder, one, |one| is_live(one));
     }
 
     /// Whether parts wait.
@@ -41,7 +41,7 @@ impl Crowd {
         let size = self.batch_max;
         self.seen.retain(|_, at| now.saturating_duration_since(*at) <= ABOUT);
         let each = if self.seen.len() > 1 { size.div_ceil(CROWDED) } else { size };
-        self.waiting.take(size, each).into_iter().map(|one| *one).collect()
+        self.waiting.take(size, each, |one| is_live(one)).into_iter().map(|one| *one).collect()
     }
 
     /// A place for one: which gave theirs up for it.
@@ -58,6 +58,11 @@ impl Crowd {
     pub fn leave(&mut self, name: &Name) {
         self.places.leave(name);
     }
+}
+
+/// A client that has gone needs no answer.
+fn is_live(one: &Asked) -> bool {
+    !one.reply.is_closed()
 }
 
 /// Who has asked within this time is about.

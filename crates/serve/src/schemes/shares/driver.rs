@@ -22,6 +22,7 @@ use super::refill::Refill;
 use super::refusal::{dry, of_failure, of_question};
 use super::{FRAME_BYTES_MAX, SharesRefusal};
 use crate::Refusal;
+use crate::host::budget::Reservation;
 use crate::host::quota::{Full, Holder};
 use crate::vital::Vital;
 
@@ -51,6 +52,8 @@ pub(super) struct Asked {
     /// What the servers dealt for it: left's, once it is taken.
     pub precompute: Option<Precompute>,
     pub arrived: Instant,
+    /// What counts its bytes, for as long as it waits.
+    pub _reservation: Option<Arc<Reservation>>,
     pub reply: oneshot::Sender<Result<Answered, Refusal>>,
 }
 
@@ -246,6 +249,7 @@ impl Inferences {
         }
         let mut ready = self.met();
         ready.extend(self.admit(asked));
+        let ready = self.without_displaced(ready);
         let mut asked = self.provide(ready);
         if asked.is_empty() {
             return;
@@ -322,6 +326,18 @@ impl Inferences {
             }
         }
         admitted
+    }
+
+    /// What was admitted may have given its place to what was admitted after it: nothing is taken for that.
+    fn without_displaced(&self, ready: Vec<Asked>) -> Vec<Asked> {
+        let Some(Opened { exchange, .. }) = &self.opened else { return Vec::new() };
+        let (ready, displaced): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(|one| exchange.has_own(&one.name));
+        for one in displaced {
+            self.metrics.failed.inc();
+            drop(one.reply.send(Err(of_failure(&Failure::Displaced))));
+        }
+        ready
     }
 
     /// A place for one, of whoever has the most where there is none.

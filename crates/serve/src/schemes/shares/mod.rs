@@ -83,6 +83,7 @@ mod tests {
         [Side::Left, Side::Right].map(|side| SharesServerSpec {
             dealer: DealtBy::Servers,
             precomputes: Some(place.join(side.to_string())),
+            precomputes_ledger: Some(place.join("ledgers")),
             network: network.clone(),
             threads: 1,
             ..SharesServerSpec::new(&model, side)

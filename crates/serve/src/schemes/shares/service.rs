@@ -84,6 +84,7 @@ impl SharesService {
         &self,
         request: SharesPredictRequest,
         holder: Holder,
+        reservation: Option<Arc<Reservation>>,
     ) -> Result<SharesPredictReply, Refusal> {
         let arrived = Instant::now();
         self.admission.check_open()?;
@@ -102,7 +103,17 @@ impl SharesService {
         checked.map_err(|error| bad_part(error.to_string()))?;
         let keys = model.accept(&keys).map_err(bad_part)?;
         let (reply, answered) = oneshot::channel();
-        let asked = Asked { name, holder, keys, common, dealt, precompute, arrived, reply };
+        let asked = Asked {
+            name,
+            holder,
+            keys,
+            common,
+            dealt,
+            precompute,
+            arrived,
+            _reservation: reservation,
+            reply,
+        };
         self.link.tell(Event::Ask(Box::new(asked)));
         // Without an answer the thread has ended.
         let answered = answered.await.map_err(|_| Refusal::Draining)??;
@@ -168,7 +179,8 @@ impl SharedInference for SharesService {
         request: Request<SharesPredictRequest>,
     ) -> Result<Response<SharesPredictReply>, Status> {
         let holder = Holder::of(request.extensions());
-        Ok(Response::new(self.answer(request.into_inner(), holder).await?))
+        let reservation = request.extensions().get().cloned();
+        Ok(Response::new(self.answer(request.into_inner(), holder, reservation).await?))
     }
 
     async fn exchange(
