@@ -153,18 +153,21 @@ async fn take(
     name: String,
     reload: Reload,
 ) -> Result<Reloaded, Status> {
-    // One more copy of what was pushed last would be of no use to anybody: the server is shown that one again.
-    let (folder, is_new) = match newest_alike(&staging.0, &to) {
-        Some(folder) => (folder, false),
-        None => (staging.arrive(&to, &name)?, true),
-    };
+    // One more copy of what was pushed last would be of no use to anybody: the server is shown that one again. Where
+    // it does not take it, it is damaged, and the copy that came now may be whole.
+    if let Some(folder) = newest_alike(&staging.0, &to) {
+        match reload.take(Next::Folder(folder)).await {
+            Some(Ok(reloaded)) => return Ok(reloaded),
+            Some(Err(error)) => tracing::warn!(%error, "what was pushed before is not taken again"),
+            None => return Err(Refusal::Draining.into()),
+        }
+    }
+    let folder = staging.arrive(&to, &name)?;
     match reload.take(Next::Folder(folder.clone())).await {
         Some(Ok(reloaded)) => Ok(reloaded),
         Some(Err(error)) => {
             // A server that is started again must not find it either.
-            if is_new {
-                let _ = fs::remove_dir_all(&folder);
-            }
+            let _ = fs::remove_dir_all(&folder);
             Err(PushRefusal::not_taken(&error).into())
         }
         None => Err(Refusal::Draining.into()),
