@@ -53,6 +53,7 @@ struct Part {
     amount: u64,
     /// Whether its holder has done anything of use with it.
     is_used: bool,
+    has_come: bool,
     touched: Instant,
 }
 
@@ -84,20 +85,29 @@ impl<K: Clone + Eq + Hash> Quota<K> {
         amount: u64,
         now: Instant,
     ) -> Result<Vec<K>, Full> {
-        let before = self.parts.get(&name).map_or(0, |part| part.amount);
-        let of_own = |part: &Part| part.holder == holder;
-        let own_before = self.parts.get(&name).filter(|part| of_own(part)).map_or(0, |_| before);
-        let own = self.of(holder) - own_before + amount;
-        let needed = (self.amount - before + amount).saturating_sub(self.amount_max);
-        let going = match self.rested(&name, holder, needed, now) {
-            Some(going) => going,
-            None => self.givers(&name, holder, own, needed).ok_or(Full)?,
-        };
+        let going = self.going(&name, holder, amount, now).ok_or(Full)?;
         going.iter().chain([&name]).for_each(|going| self.leave(going));
-        self.parts.insert(name, Part { holder, amount, is_used: false, touched: now });
+        self.parts
+            .insert(name, Part { holder, amount, is_used: false, has_come: false, touched: now });
         *self.held.entry(holder).or_default() += amount;
         self.amount += amount;
         Ok(going)
+    }
+
+    /// Whether [`enter`](Self::enter) would give this part.
+    pub fn has_room(&self, name: &K, holder: Holder, amount: u64, now: Instant) -> bool {
+        self.going(name, holder, amount, now).is_some()
+    }
+
+    /// Which parts would have to go for one.
+    fn going(&self, name: &K, holder: Holder, amount: u64, now: Instant) -> Option<Vec<K>> {
+        let before = self.parts.get(name).map_or(0, |part| part.amount);
+        let of_own = |part: &Part| part.holder == holder;
+        let own_before = self.parts.get(name).filter(|part| of_own(part)).map_or(0, |_| before);
+        let own = self.of(holder) - own_before + amount;
+        let needed = (self.amount - before + amount).saturating_sub(self.amount_max);
+        let rested = self.rested(name, holder, needed, now);
+        rested.or_else(|| self.givers(name, holder, own, needed))
     }
 
     /// Parts of `needed` in all that the asker itself has left alone.
@@ -153,9 +163,11 @@ impl<K: Clone + Eq + Hash> Quota<K> {
         }
     }
 
-    /// Its holder goes on with a part that it has used.
+    /// Its holder is about to use a part. Where it never does, only the first time keeps it.
     pub fn resume(&mut self, name: &K, now: Instant) {
-        if let Some(part) = self.parts.get_mut(name).filter(|part| part.is_used) {
+        if let Some(part) = self.parts.get_mut(name)
+            && (part.is_used || !std::mem::replace(&mut part.has_come, true))
+        {
             part.touched = now;
         }
     }

@@ -235,6 +235,25 @@ async fn precomputes_that_are_begun_count_against_what_a_client_may_begin() {
     let refused = refusal_of(&status);
     let expected = HybridRefusal::PrecomputeAllowance { per_day: 3 };
     assert_eq!(refused, Some(expected.into()), "{status:?}");
+    // What is refused for want of room counts for nothing.
+    let spec = HybridServerSpec {
+        precomputes_max: 2,
+        precomputes_per_client_per_day: 3,
+        ..spec(folder.path().join("shapes"))
+    };
+    let full = start(spec);
+    let begin_at_full = async |number: u8| {
+        let mut raw = HybridInferenceClient::new(hog(full.url()).await);
+        let (plan, id) = (plan.clone(), Bytes::from(vec![number; 16]));
+        raw.begin(HybridBeginRequest { plan, id, client_garbles: false }).await
+    };
+    for number in [1, 2] {
+        begin_at_full(number).await.unwrap();
+    }
+    for number in 3..8 {
+        let refused = refusal_of(&begin_at_full(number).await.unwrap_err());
+        assert!(matches!(refused, Some(Refusal::Busy { .. })), "{refused:?}");
+    }
     // Another client has its own.
     let mut raw = HybridInferenceClient::new(hog(server.url()).await);
     let (plan, id) = (plan.clone(), Bytes::from(vec![9; 16]));
@@ -265,7 +284,7 @@ async fn half_sent(
             async move { assert!(raw.predict(part).await.is_err()) }
         }));
     }
-    floods.try_into().ok().expect("both")
+    floods.try_into().expect("both")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,6 +28,8 @@ pub(super) enum Broken {
     Ended,
     /// The other side was silent for so long.
     Silent(Duration),
+    /// Another client needed its place.
+    Displaced,
 }
 
 /// Runs a machine to its end. `taken` is told the bytes of each message that came and was used. What the

@@ -127,7 +127,7 @@ impl Keep {
             Self::Memory(shelf) => {
                 let room = Arc::new(shelf.room(record_bytes.iter().sum())?);
                 let (records, made) = (Arc::new(Memory::default()), SystemTime::now());
-                let own = Held { head, made, records, room: room };
+                let own = Held { head, made, records, room };
                 Opened::Memory { own, held: Arc::clone(&shelf.held) }
             }
         };

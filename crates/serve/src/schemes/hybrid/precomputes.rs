@@ -44,11 +44,21 @@ struct Session {
     ended: Mutex<bool>,
 }
 
+/// What went for a precompute that is begun.
+#[derive(Default)]
+struct Gone {
+    /// Of those that are kept.
+    kept: Vec<PrecomputeId>,
+    /// Of those that are being made: their files go with them, which the state does not wait for.
+    sessions: Vec<Arc<Session>>,
+}
+
 impl State {
-    fn forget(&mut self, id: &PrecomputeId) {
-        self.sessions.remove(id);
+    #[must_use]
+    fn forget(&mut self, id: &PrecomputeId) -> Option<Arc<Session>> {
         self.places.leave(id);
         self.bytes.leave(id);
+        self.sessions.remove(id)
     }
 
     /// Counts one more of a client's.
@@ -65,33 +75,38 @@ impl State {
         Ok(())
     }
 
-    /// Makes room for one more: which went for it, of those that are kept.
+    /// One that was counted was not begun.
+    fn disallow(&mut self, holder: Holder) {
+        if let Some((count, _)) = self.begun.get_mut(&holder) {
+            *count = count.saturating_sub(1);
+        }
+    }
+
+    /// Makes room for one more, or changes nothing.
     fn enter(
         &mut self,
         id: PrecomputeId,
         holder: Holder,
         bytes: u64,
         (now, displaced): (Instant, &Counter),
-    ) -> Result<Vec<PrecomputeId>, Full> {
-        for gone in self.places.enter(id, holder, 1, now)? {
+    ) -> Result<Gone, Full> {
+        if !self.bytes.has_room(&id, holder, bytes, now) {
+            return Err(Full);
+        }
+        let mut gone = Gone::default();
+        for name in self.places.enter(id, holder, 1, now)? {
+            gone.sessions.extend(self.forget(&name));
             displaced.inc();
-            self.forget(&gone);
         }
-        match self.bytes.enter(id, holder, bytes, now) {
-            Ok(gone) => {
-                displaced.inc_by(gone.len() as u64);
-                let kept = gone.into_iter().filter(|gone| {
-                    let is_made = !self.sessions.contains_key(gone);
-                    self.forget(gone);
-                    is_made
-                });
-                Ok(kept.collect())
+        // What went meanwhile has only made more room.
+        for name in self.bytes.enter(id, holder, bytes, now)? {
+            match self.forget(&name) {
+                Some(session) => gone.sessions.push(session),
+                None => gone.kept.push(name),
             }
-            Err(full) => {
-                self.places.leave(&id);
-                Err(full)
-            }
+            displaced.inc();
         }
+        Ok(gone)
     }
 }
 
@@ -107,11 +122,17 @@ impl Precomputes {
         let (sessions, places) = (HashMap::new(), Quota::new(sessions_max).resting(REST_MAX));
         let mut bytes = Quota::new(bytes_max);
         let now = Instant::now();
-        for kept in keep.list() {
-            // Whose it was is not known any more. A folder with more than there may be now keeps what it has.
+        // Whose they were is not known any more. Where there may be fewer now, the oldest go.
+        for kept in keep.list().iter().rev() {
             let id = kept.head.id;
-            if bytes.enter(id, Holder::default(), kept.bytes, now).is_ok() {
-                bytes.touch(&id, now);
+            match bytes.enter(id, Holder::default(), kept.bytes, now) {
+                Ok(_) => bytes.touch(&id, now),
+                Err(Full) => {
+                    tracing::warn!("a precompute is dropped: store_bytes_max is less than is kept");
+                    if let Err(error) = keep.discard(&id) {
+                        tracing::warn!(%error, "it cannot be dropped");
+                    }
+                }
             }
         }
         let state = Mutex::new(State { sessions, places, bytes, begun: HashMap::new() });
@@ -141,14 +162,30 @@ impl Precomputes {
         if bytes > bytes_max {
             return Err(of_keep(KeepError::Budget { bytes, bytes_max }));
         }
-        let now = Instant::now();
-        lock(&self.state).allow(holder, self.per_day, now)?;
-        let now = (now, &self.displaced);
+        lock(&self.state).allow(holder, self.per_day, Instant::now())?;
+        let begun = self.begin_new(head, holder, (&sizes, bytes), garbler);
+        if !matches!(begun, Ok(false)) {
+            lock(&self.state).disallow(holder);
+        }
+        begun
+    }
+
+    fn begin_new(
+        &self,
+        head: Head,
+        holder: Holder,
+        (sizes, bytes): (&[u64], u64),
+        garbler: Party,
+    ) -> Result<bool, Refusal> {
+        let id = head.id;
+        let now = (Instant::now(), &self.displaced);
         let entered = lock(&self.state).enter(id, holder, bytes, now);
         let busy = || Refusal::Busy { limit: Limit::Precomputes, retry_after: BUSY_RETRY };
-        let opened = entered.map_err(|Full| busy()).and_then(|gone| {
-            gone.iter().try_for_each(|gone| self.keep.discard(gone)).map_err(of_keep)?;
-            self.open_session(head, &sizes, garbler)
+        let opened = entered.map_err(|Full| busy()).and_then(|Gone { kept, sessions }| {
+            drop(sessions);
+            let dropped: Vec<_> = kept.iter().map(|kept| self.keep.discard(kept)).collect();
+            dropped.into_iter().collect::<Result<(), _>>().map_err(of_keep)?;
+            self.open_session(head, sizes, garbler)
         });
         let mut state = lock(&self.state);
         match opened {
@@ -162,7 +199,7 @@ impl Precomputes {
             Ok(_) => Err(busy()),
             Err(refusal) => {
                 if !state.sessions.contains_key(&id) {
-                    state.forget(&id);
+                    drop(state.forget(&id));
                 }
                 Err(refusal)
             }
@@ -192,16 +229,19 @@ impl Precomputes {
         let session = self.session(id)?;
         let reply = session.machine.answer(step, bytes).map_err(|error| of_step(&error));
         let mut state = lock(&self.state);
-        match &reply {
+        let gone = match &reply {
             Ok(_) => {
                 let now = Instant::now();
                 state.places.touch(id, now);
                 state.bytes.touch(id, now);
+                None
             }
             // What cannot be kept now will not be whole later.
             Err(Refusal::Backend) => state.forget(id),
-            Err(_) => {}
-        }
+            Err(_) => None,
+        };
+        drop(state);
+        drop(gone);
         reply
     }
 
@@ -236,8 +276,9 @@ impl Precomputes {
 
     /// Takes one out, to be used for one prediction.
     pub fn take(&self, id: &PrecomputeId) -> Result<Half, Refusal> {
-        let half = self.keep.take(id).map_err(of_keep)?;
+        let half = self.keep.take(id);
         lock(&self.state).bytes.leave(id);
+        let half = half.map_err(of_keep)?;
         let half = half.ok_or(Refusal::from(HybridRefusal::UnknownPrecompute))?;
         if half.head.plan != self.plan || half.head.role != Party::Server.into() {
             return Err(HybridRefusal::UnknownPrecompute.into());
@@ -254,9 +295,10 @@ impl Precomputes {
     pub fn sweep(&self) {
         let mut state = lock(&self.state);
         let unused_max = self.idle_max.min(UNUSED_MAX);
-        for late in state.places.expire(Instant::now(), unused_max, self.idle_max) {
-            state.forget(&late);
-        }
+        let late = state.places.expire(Instant::now(), unused_max, self.idle_max);
+        let gone: Vec<_> = late.iter().filter_map(|late| state.forget(late)).collect();
+        drop(state);
+        drop(gone);
     }
 
     /// Drops those of other plans, which no client will ask for.

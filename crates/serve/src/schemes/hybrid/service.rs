@@ -105,17 +105,22 @@ impl HybridService {
         &self,
         request: HybridStepRequest,
         holder: Holder,
-        reservation: Option<&Reservation>,
+        reservation: Option<Arc<Reservation>>,
     ) -> Result<Vec<u8>, Refusal> {
         self.admission.check_open()?;
         let id = parse_id(&request.id)?;
-        self.admission.hold(reservation, super::CHUNK_BYTES)?;
+        self.admission.hold(reservation.as_deref(), super::CHUNK_BYTES)?;
         self.precomputes.arrived(&id);
-        let _turn = self.steps.take(holder).await;
+        let turn = self.steps.take(holder).await;
         let precomputes = Arc::clone(&self.precomputes);
         let began = Instant::now();
         let HybridStepRequest { step, payload, .. } = request;
-        let reply = off_thread(move || precomputes.answer(&id, step, &payload)).await;
+        let reply = off_thread(move || {
+            // A client that gives the call up has it computed all the same.
+            let _held = (turn, reservation);
+            precomputes.answer(&id, step, &payload)
+        });
+        let reply = reply.await;
         self.metrics.step_seconds.observe(began.elapsed().as_secs_f64());
         reply
     }
@@ -139,12 +144,12 @@ impl HybridService {
         }
         self.check_plan(&plan)?;
         let id = parse_id(&id)?;
-        // Nobody gives up a place to one that has nothing to use.
-        if !self.precomputes.has(&id) {
+        self.admission.hold(reservation, HELD_BYTES)?;
+        // Nobody gives up a place to a prediction that has nothing to use.
+        if !self.precomputes.has(&id) || self.predictions.uses(&id) {
             return Err(Refusal::from(HybridRefusal::UnknownPrecompute).into());
         }
-        let place = self.predictions.enter(holder).map_err(|Full| no_place())?;
-        self.admission.hold(reservation, HELD_BYTES)?;
+        let place = self.predictions.enter(id, holder).map_err(|Full| no_place())?;
         let (precomputes, model) = (Arc::clone(&self.precomputes), Arc::clone(&self.model));
         let take = move || {
             let Half { head, records } = precomputes.take(&id)?;
@@ -191,31 +196,31 @@ impl Prediction {
         let whole = exchange(&mut self.machine, frames, sender, turn, self.pause_max, taken);
         let done = tokio::select! {
             done = whole => done,
-            () = self.place.lost() => {
-                tracing::debug!("a prediction gave up its place");
-                drop(sender.try_send(Err(no_place().into())));
-                return;
-            }
+            () = self.place.lost() => Err(Broken::Displaced),
         };
-        match done {
+        let last = match done {
             Ok(_) => {
                 self.metrics.predicted.inc();
                 self.metrics.prediction_seconds.observe(began.elapsed().as_secs_f64());
+                return;
             }
-            Err(Broken::Machine(error)) => {
-                let refusal = of_prediction(&error);
-                drop(sender.send(Err(refusal.into())).await);
-            }
+            Err(Broken::Machine(error)) => of_prediction(&error).into(),
             Err(Broken::Silent(after)) => {
                 let words = format!("no frame came within {} ms", after.as_millis());
-                drop(sender.send(Err(Status::deadline_exceeded(words))).await);
+                Status::deadline_exceeded(words)
             }
+            Err(Broken::Displaced) => no_place().into(),
             Err(Broken::Status(status)) => {
                 tracing::debug!(%status, "a prediction broke off");
-                drop(sender.send(Err(status)).await);
+                status
             }
-            Err(Broken::Ended) => tracing::debug!("a client ended its prediction early"),
-        }
+            Err(Broken::Ended) => {
+                tracing::debug!("a client ended its prediction early");
+                return;
+            }
+        };
+        // A client that reads nothing keeps no thread for it.
+        drop(tokio::time::timeout(LAST_WORDS, sender.send(Err(last))).await);
     }
 }
 
@@ -298,7 +303,7 @@ impl HybridInference for HybridService {
     ) -> Result<Response<HybridStepReply>, Status> {
         let holder = Holder::of(request.extensions());
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
-        let reply = self.answer(request.into_inner(), holder, reservation.as_deref()).await?;
+        let reply = self.answer(request.into_inner(), holder, reservation).await?;
         Ok(Response::new(HybridStepReply { payload: Bytes::from(reply) }))
     }
 
@@ -343,5 +348,7 @@ impl HybridInference for HybridService {
 /// About what a step takes: how soon one of a busy server is worth another try.
 const STEP: Duration = Duration::from_millis(50);
 const PREDICTION_RETRY: Duration = Duration::from_millis(200);
+/// How long a client has to take why its prediction ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What gRPC puts before a message.
 const GRPC_HEAD_BYTES: usize = 5;

@@ -53,8 +53,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting::new(
         "precomputes_per_client_per_day",
         Kind::Count,
-        "as many as it likes",
-        "Most precomputes that one client may begin in 24 hours, used or not.",
+        "",
+        "Most precomputes that one client may begin in 24 hours, used or not; 0 for as many as it likes.",
     ),
     Setting::new("predictions_max", Kind::Count, "", "Most predictions at once; beyond, BUSY."),
     Setting::new("client_garbles", Kind::Flag, "", "Let clients garble the circuits."),
