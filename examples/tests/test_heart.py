@@ -100,7 +100,8 @@ def test_kept_models_read_what_they_were_trained_to_read(heart: Heart) -> None:
 class Off:
     """A client whose logits are those of the clear model, but for one patient's."""
 
-    info = infer.ModelInfo("fold0", "0" * 64, "1" * 64, 5, (2, 4, 2, 3, 2, 3, 4, 3), 1, 7, 8, 9)
+    rows, names = (2, 4, 2, 3, 2, 3, 4, 3), tuple("abcdefgh")
+    info = infer.ModelInfo("fold0", "0" * 64, "1" * 64, 5, rows, names, 1, 7, 8, 9)
 
     def __init__(self, model: SavedModel, wrong: int, by: float) -> None:
         self.model, self.wrong, self.by = model, wrong, by

@@ -52,8 +52,11 @@ impl Vitals {
 
     /// Registers what it counts.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let help = "Panics: of threads, and of passes whose thread went on";
-        registry.register("panics", help, self.0.panics.clone());
+        registry.register(
+            "panics",
+            "Panics: of threads, and of passes whose thread went on",
+            self.0.panics.clone(),
+        );
     }
 
     /// Resolves once a thread that the server cannot do without has panicked.
