@@ -17,7 +17,10 @@ pub enum Error {
         found: usize,
     },
     /// There is no such set for linear layers.
-    #[error("{name:?} is no set for linear layers: there are linear_4096 and linear_8192")]
+    #[error(
+        "{name:?} is no set for linear layers: there are linear_4096 and linear_8192, and with proofs of uploads \
+         linear_8192_verified and linear_8192_4_verified"
+    )]
     UnknownSet {
         /// What was asked for.
         name: String,
@@ -30,6 +33,17 @@ pub enum Error {
         /// Bits asked for.
         bits: u32,
     },
+    /// Uploads that are not proven to be encryptions.
+    #[error("row {row} of the proof that uploads are encryptions of numbers does not hold: {what}")]
+    Unproven {
+        /// Which row.
+        row: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A proof that would show something.
+    #[error("no mask hides the proof's answer, which happens once in 2^24: make it again")]
+    NoMask,
     /// The operating system gave no randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyError),

@@ -34,6 +34,7 @@
 
 mod noise;
 mod params;
+pub mod proof;
 mod scheme;
 mod server;
 #[cfg(test)]
@@ -43,5 +44,5 @@ mod timing;
 
 pub use noise::{NOISE_DEVIATIONS, noise_log2};
 pub use params::{Parameters, names};
-pub use scheme::{Client, PublicKey, Upload};
+pub use scheme::{Client, Errors, PublicKey, Upload};
 pub use server::{Plaintexts, Sealed, Sum, add_products};

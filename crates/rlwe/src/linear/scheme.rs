@@ -1,6 +1,7 @@
 //! The client's half: encryptions that are bodies alone, and answers opened.
 
-use hushtable_ring::{Evaluations, NoiseSource, Poly, Ring, Seed};
+use hushtable_ring::{Coefficients, Evaluations, NoiseSource, Poly, Ring, Seed};
+use zeroize::Zeroizing;
 
 use super::Parameters;
 use crate::bfv::round_ratio;
@@ -28,27 +29,62 @@ impl Client {
 
     /// Bytes of the public key: the seed of all masks, and an encryption of 0 whose mask is its number 0.
     pub fn public_key(&self, source: &mut NoiseSource) -> Vec<u8> {
+        self.public_key_and_errors(source).0
+    }
+
+    /// [`public_key`](Self::public_key), and the errors in it, for a proof of it.
+    pub fn public_key_and_errors(&self, source: &mut NoiseSource) -> (Vec<u8>, Errors) {
         let ring = self.parameters.ring();
-        let own = self.secret.encrypt(ring, &self.seed, 0, &ring.zero(), source);
         let mut bytes = Vec::with_capacity(PublicKey::bytes(&self.parameters));
         bytes.extend(self.seed);
-        pack_poly(ring, &own.body, &mut bytes);
-        bytes
+        let errors = self.seal(0, source.gaussian(ring), None, &mut bytes);
+        (bytes, errors)
     }
 
     /// Appends the encryption number `index` (1 or more) of N numbers below 2^bits: the body alone.
     ///
     /// An index stands for one plaintext, and `source` for one index: two bodies of one mask would tell their
     /// difference.
-    pub fn encrypt(&self, index: u64, values: &[u64], source: &mut NoiseSource, out: &mut Vec<u8>) {
+    pub fn encrypt(
+        &self,
+        index: u64,
+        values: &[u64],
+        source: &mut NoiseSource,
+        out: &mut Vec<u8>,
+    ) -> Errors {
+        self.seal(index, source.gaussian(self.parameters.ring()), Some(values), out)
+    }
+
+    /// Appends error + encoding − mask · s, and gives the errors.
+    fn seal(
+        &self,
+        index: u64,
+        error: Poly<Coefficients>,
+        values: Option<&[u64]>,
+        out: &mut Vec<u8>,
+    ) -> Errors {
         let ring = self.parameters.ring();
-        let mut body = source.gaussian(ring);
-        ring.add_assign(&mut body, &self.parameters.encode(values));
+        let errors = Errors::of(ring, &error);
+        let mut body = error;
+        if let Some(values) = values {
+            ring.add_assign(&mut body, &self.parameters.encode(values));
+        }
         let mut body = ring.forward(body);
-        let mut product = ring.uniform(&self.seed, index);
+        let mut product = self.mask(index);
         ring.mul_assign(&mut product, self.secret.poly());
         ring.sub_assign(&mut body, &product);
         pack_poly(ring, &body, out);
+        errors
+    }
+
+    /// The mask of encryption number `index`.
+    pub(super) fn mask(&self, index: u64) -> Poly<Evaluations> {
+        self.parameters.ring().uniform(&self.seed, index)
+    }
+
+    /// s.
+    pub(super) fn secret(&self) -> &Poly<Evaluations> {
+        self.secret.poly()
     }
 
     /// Opens an answer of the coefficients `wanted`: `out[i]` is coefficient `wanted[i]`.
@@ -64,11 +100,17 @@ impl Client {
         let masks_bytes = packed_bytes(parameters.degree(), parameters.mask_bits());
         let (masks, bodies) = bytes.split_at(masks_bytes);
         if parameters.answer_ring().limbs() == 1 {
-            self.open_one(masks, bodies, wanted, out)
+            self.open_one(masks, bodies, wanted, out)?;
         } else {
             self.open_many(masks, bodies, wanted, out);
-            Ok(())
         }
+        // Numbers rounded up here and down at the server: their sum's added bits are 0.
+        let (slack, mask) = (parameters.slack_bits(), u64::MAX >> (64 - parameters.bits()));
+        let low = (1 << slack) - 1;
+        for value in out {
+            *value = ((*value >> slack) + (((*value & low) + low) >> slack)) & mask;
+        }
+        Ok(())
     }
 
     /// As [`open`](Self::open), modulo one prime; in constant time.
@@ -97,7 +139,7 @@ impl Client {
         let product = ring.inverse(product);
         unpack("answer", bodies, parameters.body_bits(), out)?;
         // t / q, in 63 bits: a phase times it is right to 2^-12 of a step.
-        let bits = parameters.bits();
+        let bits = parameters.step_bits();
         let factor = (1u128 << 113) / u128::from(modulus.value());
         let below = 113 - bits;
         for (&at, out) in wanted.iter().zip(out) {
@@ -131,13 +173,13 @@ impl Client {
             let product = ring.crt().compose_signed(|limb| product.limb(limb)[at]);
             let body = restore(reader.read(), parameters.body_dropped()) % modulus;
             let phase = (body as i128 + product).rem_euclid(modulus as i128) as u128;
-            *out = round_modulo(phase, modulus, parameters.bits());
+            *out = round_modulo(phase, modulus, parameters.step_bits());
         }
     }
 
     /// b + a · s of what is kept of a sum, for tests of noise.
     #[cfg(test)]
-    pub(super) fn phase(&self, sum: &super::Sum) -> Poly<hushtable_ring::Coefficients> {
+    pub(super) fn phase(&self, sum: &super::Sum) -> Poly<Coefficients> {
         self.secret.phase(self.parameters.ring(), sum.ciphertext())
     }
 }
@@ -182,6 +224,22 @@ impl<'a> Reader<'a> {
         self.held >>= self.bits;
         self.held_bits -= self.bits;
         value
+    }
+}
+
+/// The errors of an encryption.
+pub struct Errors(Zeroizing<Vec<i8>>);
+
+impl Errors {
+    fn of(ring: &Ring, error: &Poly<Coefficients>) -> Self {
+        let modulus = ring.modulus(0);
+        Self(Zeroizing::new(
+            error.limb(0).iter().map(|&value| modulus.to_signed(value) as i8).collect(),
+        ))
+    }
+
+    pub(super) fn values(&self) -> &[i8] {
+        &self.0
     }
 }
 

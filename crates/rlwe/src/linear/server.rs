@@ -86,10 +86,18 @@ impl Sum {
         ring.add_assign(&mut mask, &source.gaussian(ring));
         let mut body = ring.inverse(self.0.body);
         let mut values = vec![0; ring.degree()];
+        let slack = parameters.slack_bits();
+        let mut low = vec![0; if slack > 0 { wanted.len() } else { 0 }];
+        source.words(&mut low);
         for (&at, &share) in wanted.iter().zip(shares) {
-            values[at] = share;
+            values[at] = share << slack;
         }
-        ring.sub_assign(&mut body, &parameters.encode(&values));
+        // The added bits hide what fractions an upload had there.
+        for (&at, word) in wanted.iter().zip(&low) {
+            values[at] |= word >> (64 - slack);
+        }
+        low.zeroize();
+        ring.sub_assign(&mut body, &parameters.encode_steps(values.iter().copied()));
         values.zeroize();
         flood(parameters, wanted, flood_log2, source, &mut body);
         [mask, body]
@@ -109,10 +117,19 @@ fn flood(
     source.words(&mut words);
     for (limb, modulus) in parameters.ring().moduli().enumerate() {
         let least = modulus.pow_vartime(2, bits.into());
+        let above = modulus.pow_vartime(2, 64);
         let values = body.limb_mut(limb);
         for (&at, words) in wanted.iter().zip(words.as_chunks::<2>().0) {
             let draw = (u128::from(words[1]) << 64 | u128::from(words[0])) & mask;
-            let draw = modulus.sub(modulus.reduce_product(draw), least);
+            // As one number where it has no more than 102 bits, else by its halves.
+            let draw = match bits < 101 {
+                true => modulus.reduce_product(draw),
+                false => {
+                    let high = modulus.mul(modulus.reduce_product(draw >> 64), above);
+                    modulus.add(high, modulus.reduce_product(draw & u128::from(u64::MAX)))
+                }
+            };
+            let draw = modulus.sub(draw, least);
             values[at] = modulus.add(values[at], draw);
         }
     }
