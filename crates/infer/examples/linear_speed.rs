@@ -54,7 +54,7 @@ fn measure(
         convolutions.iter().copied().zip(weights.iter().map(Vec::as_slice)).collect();
     let lattice = match lattice {
         Some(lattice) => lattice,
-        None => choose(BITS, &pairs, platform)?,
+        None => choose(BITS, &pairs, false, platform)?,
     };
     let layers = Arc::new(Layers::new(lattice, BITS, convolutions, platform)?);
     let prepared = Arc::new(Prepared::new(Arc::clone(&layers), &weights)?);

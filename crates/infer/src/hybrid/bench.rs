@@ -253,6 +253,10 @@ fn offline(
                 phase.up.he += up;
                 phase.down.he += down;
             }
+            Step::Seed { .. } | Step::Commit { .. } | Step::Prove { .. } => {
+                phase.up.he += up;
+                phase.down.he += down;
+            }
             Step::SetUp | Step::Deal { .. } => {
                 phase.up.ot += up;
                 phase.down.ot += down;

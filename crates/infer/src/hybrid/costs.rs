@@ -6,6 +6,7 @@ use hushtable_mpc::ot::{CORRECTIONS_BYTES, OPENING_BYTES, POINTS_BYTES, correcti
 use hushtable_mpc::share::packed_bytes;
 use serde::Serialize;
 
+use super::linear::{COMMITMENT_BYTES, SEED_BYTES};
 use super::outline::{Outline, Step};
 use super::program::Program;
 
@@ -109,6 +110,8 @@ impl Operations {
 pub struct Costs {
     /// Offline: keys, ciphertexts and their answers.
     pub encryption: Bytes,
+    /// Offline: proofs that uploads are encryptions, where the parameters ask for them.
+    pub proofs: Bytes,
     /// Offline: oblivious transfer.
     pub transfer: Bytes,
     /// Offline: garbled circuits.
@@ -155,6 +158,12 @@ impl Costs {
                 Step::Upload { convolution, chunk } => {
                     own.encryption += ups(layers.upload_bytes(convolution, chunk));
                 }
+                Step::Seed { .. } => own.proofs += downs(SEED_BYTES),
+                Step::Commit { .. } => {
+                    own.proofs += ups(COMMITMENT_BYTES);
+                    own.proofs += downs(SEED_BYTES);
+                }
+                Step::Prove { batch, .. } => own.proofs += ups(layers.proof_row_bytes(batch)),
                 Step::Unit { convolution, unit } => {
                     own.encryption += downs(layers.unit_bytes(convolution, unit));
                 }
@@ -215,6 +224,7 @@ impl Costs {
     /// All that travels before an input is known.
     pub fn offline(&self) -> Bytes {
         let mut sum = self.encryption;
+        sum += self.proofs;
         sum += self.transfer;
         sum += self.tables;
         sum

@@ -8,7 +8,7 @@ use hushtable_mpc::share::packed_bytes;
 use hushtable_mpc::{LANES, Party, Platform};
 
 use super::error::Error;
-use super::linear::Layers;
+use super::linear::{Layers, ROWS};
 use super::program::{Activation as Activated, Convolution, Pool, Program, Rounding};
 use super::windows::places;
 
@@ -26,6 +26,23 @@ pub enum Step {
         convolution: usize,
         /// Which piece.
         chunk: usize,
+    },
+    /// Once a batch of convolutions is uploaded ([`Layers::batches`]): coins for the proof that uploads are encryptions.
+    Seed {
+        /// Which batch.
+        batch: usize,
+    },
+    /// What the client commits to for them, for more coins.
+    Commit {
+        /// Which batch.
+        batch: usize,
+    },
+    /// What it answers to those.
+    Prove {
+        /// Which batch.
+        batch: usize,
+        /// Which row of the proof.
+        row: usize,
     },
     /// A piece of a convolution on them.
     Unit {
@@ -136,27 +153,60 @@ impl Outline {
         Ok(outline)
     }
 
-    /// Stage after stage, so that a stage's circuits are made while the next ones' layers are computed.
+    /// Stage after stage, so that a stage's circuits are made while the next ones' layers are computed; where uploads are
+    /// proven, batch after batch of them.
     fn schedule(&self, garbler: Party) -> Vec<Step> {
         let mut steps = vec![Step::Open, Step::SetUp];
-        for stage in 0..self.program.stages.len() {
-            let convolutions = self.convolutions_of(stage);
-            for convolution in convolutions.clone() {
+        let stages = self.program.stages.len();
+        // Stages whose circuits are among the steps.
+        let mut circuits = 0;
+        let mut make = |steps: &mut Vec<Step>, before: usize| {
+            for stage in circuits..before {
+                for chunk in self.chunks_of[stage].clone() {
+                    if garbler == Party::Client {
+                        steps.push(Step::Deal { chunk });
+                    }
+                    steps.push(Step::Tables { chunk });
+                }
+            }
+            circuits = circuits.max(before);
+        };
+        let is_whole = |end: usize, stage: &usize| self.convolutions_of(*stage).end <= end;
+        for (proof, batch) in self.batches() {
+            for convolution in batch.clone() {
+                if garbler == Party::Client {
+                    // Circuits give the masks of what is uploaded next.
+                    make(&mut steps, self.convolutions[convolution].0);
+                }
                 let uploads = self.layers.uploads(convolution);
                 steps.extend((0..uploads).map(|chunk| Step::Upload { convolution, chunk }));
             }
-            for convolution in convolutions {
+            if let Some(batch) = proof {
+                steps.extend([Step::Seed { batch }, Step::Commit { batch }]);
+                steps.extend((0..ROWS).map(|row| Step::Prove { batch, row }));
+            }
+            for convolution in batch.clone() {
                 let units = self.layers.units(convolution);
                 steps.extend((0..units).map(|unit| Step::Unit { convolution, unit }));
             }
-            for chunk in self.chunks_of[stage].clone() {
-                if garbler == Party::Client {
-                    steps.push(Step::Deal { chunk });
-                }
-                steps.push(Step::Tables { chunk });
+            if garbler == Party::Server {
+                let whole = (0..stages).take_while(|stage| is_whole(batch.end, stage));
+                make(&mut steps, whole.count());
             }
         }
+        make(&mut steps, stages);
         steps
+    }
+
+    /// The convolutions that are uploaded before any of them is computed on, with the number of their proof where they
+    /// have one.
+    fn batches(&self) -> Vec<(Option<usize>, Range<usize>)> {
+        let proven = self.layers.batches();
+        if !proven.is_empty() {
+            return (0..).map(Some).zip(proven.iter().cloned()).collect();
+        }
+        let stages = (0..self.program.stages.len()).map(|stage| self.convolutions_of(stage));
+        stages.filter(|batch| !batch.is_empty()).map(|batch| (None, batch)).collect()
     }
 
     /// The program.

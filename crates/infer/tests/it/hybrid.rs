@@ -96,7 +96,7 @@ fn small(rounding: Rounding, seed: u64) -> (Program, Weights) {
     let shapes: Vec<_> = program.convolutions().map(|(.., shape)| shape).collect();
     let parts: Vec<_> =
         shapes.iter().copied().zip(weights.convolutions.iter().map(Vec::as_slice)).collect();
-    program.lattice = linear::choose(BITS, &parts, Platform::detect()).unwrap().to_owned();
+    program.lattice = linear::choose(BITS, &parts, false, Platform::detect()).unwrap().to_owned();
     (program, weights)
 }
 

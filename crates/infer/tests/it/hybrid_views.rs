@@ -40,7 +40,7 @@ pub fn model(weight: i32) -> Arc<HybridModel> {
     let convolutions = vec![vec![weight; 9], vec![-weight; 4]];
     let parts = [first, last].into_iter().zip(convolutions.iter().map(Vec::as_slice));
     let parts: Vec<_> = parts.collect();
-    let lattice = linear::choose(32, &parts, Platform::detect()).unwrap().to_owned();
+    let lattice = linear::choose(32, &parts, false, Platform::detect()).unwrap().to_owned();
     let rounding = Rounding::Stochastic;
     let program = Program { bits: 32, fraction: 8, rounding, lattice, input, stages };
     let weights = Weights { convolutions, biases: vec![vec![-1000], vec![77]] };

@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use hushtable_rlwe::linear::Client;
+use hushtable_rlwe::linear::{Client, Errors};
 use hushtable_rlwe::ring::Secret;
 use zeroize::Zeroizing;
 
 use super::error::Error;
 use super::layers::Layers;
+use super::proofs::Proofs;
 use super::source;
 
 /// Encrypts masks and opens products.
 ///
 /// Everything follows from the seed: a chunk that is made again of the same tensor has the same bytes.
 pub struct LinearClient {
-    layers: Arc<Layers>,
-    seed: Secret<[u8; 32]>,
-    client: Client,
+    pub(super) layers: Arc<Layers>,
+    pub(super) seed: Secret<[u8; 32]>,
+    pub(super) client: Client,
+    pub(super) proofs: Proofs,
 }
 
 impl LinearClient {
@@ -28,12 +30,16 @@ impl LinearClient {
         let seed = Secret::new(*seed);
         let mut own = source(&seed, "secret", [0; 3]);
         let client = Client::draw(layers.parameters().clone(), &mut own);
-        Ok(Self { layers, seed, client })
+        Ok(Self { layers, seed, client, proofs: Proofs::default() })
     }
 
     /// What the server re-randomises with: [`Layers::public_key_bytes`].
     pub fn public_key(&self) -> Vec<u8> {
-        self.client.public_key(&mut source(&self.seed, "public key", [0; 3]))
+        self.public_key_and_errors().0
+    }
+
+    pub(super) fn public_key_and_errors(&self) -> (Vec<u8>, Errors) {
+        self.client.public_key_and_errors(&mut source(&self.seed, "public key", [0; 3]))
     }
 
     /// A chunk of the encrypted input of a convolution. `tensor` is the whole input, below 2^bits: always the
@@ -63,7 +69,10 @@ impl LinearClient {
             layout.pack(upload, tensor, &mut values);
             let index = self.layers.index(convolution, upload);
             let mut own = source(&self.seed, "upload", [index as usize, 0, 0]);
-            self.client.encrypt(index, &values, &mut own, &mut bytes);
+            let errors = self.client.encrypt(index, &values, &mut own, &mut bytes);
+            if self.layers.parameters().is_verified() {
+                self.proofs.keep(index, errors);
+            }
         }
         Ok(bytes)
     }

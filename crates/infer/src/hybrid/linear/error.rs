@@ -46,7 +46,8 @@ pub enum Error {
     /// Too much noise.
     #[error(
         "convolution {convolution}: its weights may make noise of {noise:.1} bits, and {lattice} hides {most:.1} \
-         for numbers of {bits} bits: take fewer bits or fraction bits, or linear_8192"
+         for numbers of {bits} bits: take fewer bits or fraction bits, or another set (linear_8192, or with proofs of \
+         uploads linear_8192_4_verified)"
     )]
     Noise {
         /// Its number.
@@ -99,6 +100,23 @@ pub enum Error {
         convolution: usize,
         /// The chunk.
         chunk: usize,
+    },
+    /// Uploads that are to be computed on before they were proven to be encryptions.
+    #[error(
+        "the uploads of batch {batch} are not proven to be encryptions of numbers: the proof comes first, and a false \
+         one ends the precompute"
+    )]
+    Unproven {
+        /// The batch.
+        batch: usize,
+    },
+    /// A part of a proof before what it needs.
+    #[error("the proof of batch {batch} was not begun: {missing} comes first")]
+    ProofOrder {
+        /// The batch.
+        batch: usize,
+        /// What is missing.
+        missing: &'static str,
     },
     /// A unit before all its chunks.
     #[error("convolution {convolution} is not there as a whole: send all its chunks first")]

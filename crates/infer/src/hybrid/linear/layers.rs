@@ -1,5 +1,8 @@
 //! How the linear layers of a program lie in polynomials: known to both parties.
 
+use std::ops::Range;
+
+use hushtable_rlwe::linear::proof::{response_bytes, verified_noise_log2};
 use hushtable_rlwe::linear::{Parameters, PublicKey, names, noise_log2};
 use hushtable_rlwe::ring::Platform;
 
@@ -7,12 +10,8 @@ use super::super::program::Convolution;
 use super::error::Error;
 use super::layout::{Costs, Layout, Work};
 
-/// The names that [`Program::lattice`](super::super::Program::lattice) can be, the fastest first.
-pub fn lattices() -> impl ExactSizeIterator<Item = &'static str> {
-    names()
-}
-
-/// The fastest set that hides the noise of these convolutions and weights, for numbers of `bits` bits.
+/// The fastest set that hides the noise of these convolutions and weights, for numbers of `bits` bits; of those
+/// whose uploads are proven to be encryptions where `is_verified`, or of the others.
 ///
 /// # Errors
 /// As [`Layers::new`]; what is wrong with the last set where none will do: [`Error::Noise`] says which
@@ -20,11 +19,12 @@ pub fn lattices() -> impl ExactSizeIterator<Item = &'static str> {
 pub fn choose(
     bits: u32,
     convolutions: &[(Convolution, &[i32])],
+    is_verified: bool,
     platform: Platform,
 ) -> Result<&'static str, Error> {
     let shapes: Vec<_> = convolutions.iter().map(|(convolution, _)| *convolution).collect();
     let mut refused = None;
-    for name in names() {
+    for name in names(is_verified) {
         let fits = Layers::new(name, bits, &shapes, platform).and_then(|layers| {
             let mut weights = convolutions.iter().enumerate();
             weights.try_for_each(|(index, (_, weights))| layers.check(index, weights))
@@ -44,6 +44,8 @@ pub struct Layers {
     layouts: Vec<Layout>,
     /// The number of each convolution's first encryption, and of the one after the last.
     firsts: Vec<usize>,
+    /// The convolutions whose uploads are proven together; none where uploads are taken as they are.
+    batches: Vec<Range<usize>>,
 }
 
 impl Layers {
@@ -87,7 +89,16 @@ impl Layers {
                 return Err(Error::Uploads { found: firsts[index + 1], most: UPLOADS_MAX });
             }
         }
-        Ok(Self { parameters, layouts, firsts })
+        let mut batches: Vec<Range<usize>> = Vec::new();
+        if parameters.is_verified() {
+            for index in 0..layouts.len() {
+                match batches.last_mut() {
+                    Some(last) if firsts[index] - firsts[last.start] < BATCH => last.end += 1,
+                    _ => batches.push(index..index + 1),
+                }
+            }
+        }
+        Ok(Self { parameters, layouts, firsts, batches })
     }
 
     /// What is encrypted with.
@@ -125,6 +136,28 @@ impl Layers {
         self.answers(convolution, unit).map(|(.., bytes)| bytes).sum()
     }
 
+    /// The convolutions whose uploads are proven together to be encryptions, before any of them is computed on; none
+    /// where uploads are taken as they are.
+    pub fn batches(&self) -> &[Range<usize>] {
+        &self.batches
+    }
+
+    /// The batch that a convolution's uploads are proven in.
+    pub fn batch_of(&self, convolution: usize) -> Option<usize> {
+        self.batches.iter().position(|batch| batch.contains(&convolution))
+    }
+
+    /// Bodies of a batch: its uploads and the public key.
+    pub(super) fn columns(&self, batch: usize) -> usize {
+        let Range { start, end } = self.batches[batch];
+        1 + self.firsts[end] - self.firsts[start]
+    }
+
+    /// Bytes of the answer to one row of a batch's proof.
+    pub fn proof_row_bytes(&self, batch: usize) -> usize {
+        response_bytes(&self.parameters, self.columns(batch))
+    }
+
     /// What a convolution takes, in operations on polynomials.
     pub fn work(&self, convolution: usize) -> Work {
         self.layouts[convolution].work()
@@ -145,8 +178,12 @@ impl Layers {
         for group in 0..layout.output_groups() {
             let outputs = layout.outputs_of(group);
             let own = &weights[outputs.start * plane..outputs.end * plane];
-            let energy = own.iter().map(|&weight| f64::from(weight) * f64::from(weight)).sum();
-            let noise = noise_log2(self.parameters.degree(), energy);
+            let weights = own.iter().map(|&weight| f64::from(weight).abs());
+            let degree = self.parameters.degree();
+            let noise = match self.batch_of(convolution) {
+                None => noise_log2(degree, weights.map(|weight| weight * weight).sum()),
+                Some(batch) => verified_noise_log2(degree, self.columns(batch), weights.sum()),
+            };
             if noise > most {
                 return Err(Error::Noise {
                     convolution,
@@ -215,6 +252,9 @@ const SIZE_MAX: usize = 1 << 24;
 
 /// Most numbers of a tensor, and weights of a convolution.
 const NUMBERS_MAX: usize = 1 << 28;
+
+/// Uploads that are proven together, once there are as many: a proof's bytes are those of about nine.
+const BATCH: usize = 256;
 
 /// Most encryptions under one secret.
 const UPLOADS_MAX: usize = 1 << 24;

@@ -3,7 +3,9 @@
 //! Offline, the client sends encryptions of its masks r in chunks ([`LinearClient::upload`]), the server
 //! answers in units ([`LinearServer::answer`]) of which the client opens W · r − s, modulo 2^bits
 //! ([`LinearClient::open`]); `hushtable_rlwe::linear` says what each learns. Online the server computes its
-//! share's convolution itself ([`convolve_modulo`]). How tensors lie in polynomials follows from the program alone
+//! share's convolution itself ([`convolve_modulo`]). In the sets whose names say `verified` the server computes nothing
+//! on uploads before it was proven that they are encryptions ([`hushtable_rlwe::linear::proof`]), a batch of
+//! convolutions at a time ([`Layers::batches`]). How tensors lie in polynomials follows from the program alone
 //! ([`Layers`]), so that both parties find the same.
 
 mod client;
@@ -11,6 +13,7 @@ mod convolve;
 mod error;
 mod layers;
 mod layout;
+mod proofs;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -18,7 +21,8 @@ mod tests;
 pub use client::LinearClient;
 pub use convolve::{convolve, convolve_modulo};
 pub use error::Error;
-pub use layers::{Layers, choose, lattices};
+pub use layers::{Layers, choose};
+pub use hushtable_rlwe::linear::proof::{COMMITMENT_BYTES, ROWS, SEED_BYTES};
 pub use layout::Work;
 pub use server::{LinearServer, Prepared};
 

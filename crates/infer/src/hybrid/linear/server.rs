@@ -7,6 +7,7 @@ use hushtable_rlwe::ring::Secret;
 
 use super::error::Error;
 use super::layers::Layers;
+use super::proofs::Check;
 use super::source;
 
 /// Weights whose noise was checked, for any number of precomputes.
@@ -38,12 +39,14 @@ impl Prepared {
 /// Everything follows from the seed and from what was accepted: a unit that is answered again has the same
 /// bytes.
 pub struct LinearServer {
-    layers: Arc<Layers>,
+    pub(super) layers: Arc<Layers>,
     prepared: Arc<Prepared>,
-    seed: Secret<[u8; 32]>,
-    key: PublicKey,
+    pub(super) seed: Secret<[u8; 32]>,
+    pub(super) key: PublicKey,
     /// Of each convolution.
     uploads: Vec<RwLock<Vec<Option<Arc<Upload>>>>>,
+    /// Of each batch.
+    pub(super) checks: Vec<Check>,
 }
 
 impl LinearServer {
@@ -61,7 +64,8 @@ impl LinearServer {
         let uploads = (0..layers.convolutions())
             .map(|index| Ok(RwLock::new(vec![None; layers.layout(index)?.uploads()])))
             .collect::<Result<_, Error>>()?;
-        Ok(Self { layers, prepared, seed: Secret::new(*seed), key, uploads })
+        let checks = layers.batches().iter().map(|_| Check::default()).collect();
+        Ok(Self { layers, prepared, seed: Secret::new(*seed), key, uploads, checks })
     }
 
     /// Takes a chunk; the same again changes nothing.
@@ -99,7 +103,8 @@ impl LinearServer {
     /// convolution.
     ///
     /// # Errors
-    /// [`Error::Index`], [`Error::Count`]; [`Error::Incomplete`] before all chunks were accepted.
+    /// [`Error::Index`], [`Error::Count`]; [`Error::Incomplete`] before all chunks were accepted,
+    /// [`Error::Unproven`] before they were proven to be encryptions, where they have to be.
     pub fn answer(&self, convolution: usize, unit: usize, share: &[u64]) -> Result<Vec<u8>, Error> {
         let layout = self.layers.layout(convolution)?;
         let (index, count) = (unit, layout.units());
@@ -111,11 +116,10 @@ impl LinearServer {
             return Err(Error::Count { what: "the output's share", convolution, expected, found });
         }
         let (tiles, groups) = layout.unit(unit);
-        let held: Option<Vec<Arc<Upload>>> = {
-            let all = self.uploads[convolution].read().unwrap_or_else(PoisonError::into_inner);
-            all.iter().cloned().collect()
-        };
-        let held = held.ok_or(Error::Incomplete { convolution })?;
+        if let Some(batch) = self.layers.batch_of(convolution) {
+            self.proven(batch)?;
+        }
+        let held = self.held(convolution)?;
         let uploads: Vec<&Upload> = held.iter().map(Arc::as_ref).collect();
         let parameters = self.layers.parameters();
         let uploads: Vec<_> = uploads[tiles.start * layout.channel_groups()..]
@@ -151,6 +155,15 @@ impl LinearServer {
             }
         }
         Ok(bytes)
+    }
+
+    /// The uploads of a convolution.
+    ///
+    /// # Errors
+    /// [`Error::Incomplete`].
+    pub(super) fn held(&self, convolution: usize) -> Result<Vec<Arc<Upload>>, Error> {
+        let all = self.uploads[convolution].read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().cloned().collect::<Option<_>>().ok_or(Error::Incomplete { convolution })
     }
 
     /// Forgets the uploads of a convolution whose units have all been taken; units of it can no longer be

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hushtable_rlwe::linear::{Client, Parameters};
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 use proptest::prelude::*;
 
@@ -61,6 +62,7 @@ fn run(lattice: &str, bits: u32, convolution: Convolution, weights: &[i32]) -> [
         server.accept(0, chunk, &bytes).unwrap();
     }
     let share = numbers(4, convolution.output().count(), bits);
+    prove(&layers, &client, &server, &masks).unwrap();
     let mut found = vec![u64::MAX; share.len()];
     for unit in 0..layers.units(0) {
         let reply = server.answer(0, unit, &share).unwrap();
@@ -72,6 +74,31 @@ fn run(lattice: &str, bits: u32, convolution: Convolution, weights: &[i32]) -> [
     let mask = u64::MAX >> (64 - bits);
     expected.iter_mut().for_each(|value| *value &= mask);
     [found, expected]
+}
+
+/// Proves all batches, of convolutions of one input.
+fn prove(
+    layers: &Layers,
+    client: &LinearClient,
+    server: &LinearServer,
+    masks: &[u64],
+) -> Result<(), Error> {
+    let tensor = |_| Ok(Arc::new(masks.to_vec()));
+    for batch in 0..layers.batches().len() {
+        let seed = server.proof_seed(batch)?;
+        let commitment = client.commit(batch, &seed, tensor)?;
+        assert_eq!(commitment, client.commit(batch, &seed, tensor)?);
+        let seed = server.commit(batch, &commitment)?;
+        assert_eq!(seed, server.commit(batch, &commitment)?);
+        for row in 0..ROWS {
+            let bytes = client.prove(batch, &seed, row)?;
+            assert_eq!(bytes.len(), layers.proof_row_bytes(batch));
+            server.verify(batch, row, &bytes)?;
+            server.verify(batch, row, &bytes)?;
+        }
+        client.forget_proof(batch);
+    }
+    Ok(())
 }
 
 prop_compose! {
@@ -135,6 +162,21 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_convolution_of_proven_uploads_is_computed(
+        convolution in any_convolution(),
+        bits in 16u32..=62,
+    ) {
+        let weights = weights(6, convolution.weights(), 14);
+        let set = if bits < 40 { "linear_8192_verified" } else { "linear_8192_4_verified" };
+        let [found, expected] = run(set, bits, convolution, &weights);
+        prop_assert_eq!(found, expected);
+    }
+}
+
 const SMALL: Convolution = Convolution {
     input: Shape { channels: 40, height: 12, width: 12 },
     outputs: 50,
@@ -145,7 +187,11 @@ const SMALL: Convolution = Convolution {
 
 /// Both halves of [`SMALL`] and its weights.
 fn halves() -> (Arc<Layers>, LinearClient, LinearServer) {
-    let layers = Layers::new("linear_4096", 37, &[SMALL], Platform::detect()).unwrap();
+    halves_in("linear_4096")
+}
+
+fn halves_in(lattice: &str) -> (Arc<Layers>, LinearClient, LinearServer) {
+    let layers = Layers::new(lattice, 37, &[SMALL], Platform::detect()).unwrap();
     let layers = Arc::new(layers);
     let weights = weights(5, SMALL.weights(), 8);
     let prepared = Arc::new(Prepared::new(Arc::clone(&layers), &[weights]).unwrap());
@@ -251,7 +297,7 @@ fn convolutions_that_cannot_be_are_refused() {
 
 #[test]
 fn the_fastest_set_that_hides_the_noise_is_chosen() {
-    let choose = |bits, weights: &[i32]| choose(bits, &[(SMALL, weights)], Platform::detect());
+    let choose = |bits, weights: &[i32]| choose(bits, &[(SMALL, weights)], false, Platform::detect());
     let small = weights(5, SMALL.weights(), 8);
     assert_eq!(choose(37, &small).unwrap(), "linear_4096");
     assert_eq!(choose(60, &small).unwrap(), "linear_8192");
@@ -286,4 +332,97 @@ fn messages_are_of_bounded_size_and_no_tile_is_left_out() {
         }
         assert!(seen.iter().all(|&seen| seen == 1));
     }
+}
+
+#[test]
+fn nothing_is_computed_on_uploads_that_are_not_proven() {
+    let (layers, client, server) = halves_in("linear_8192_verified");
+    let masks = numbers(3, SMALL.input.count(), 37);
+    let share = numbers(4, SMALL.output().count(), 37);
+    let unproven = |server: &LinearServer| {
+        assert!(matches!(server.answer(0, 0, &share), Err(Error::Unproven { batch: 0 })));
+    };
+    // In the order of the protocol, and no other.
+    let early = server.proof_seed(0);
+    assert!(matches!(early, Err(Error::Incomplete { convolution: 0 })));
+    assert!(matches!(server.commit(0, &[]), Err(Error::Incomplete { .. })));
+    assert!(matches!(client.prove(0, &[0; 32], 0), Err(Error::ProofOrder { batch: 0, .. })));
+    let tensor = |_| Ok(Arc::new(masks.clone()));
+    assert!(matches!(client.commit(0, &[0; 32], tensor), Err(Error::ProofOrder { .. })));
+    for chunk in 0..layers.uploads(0) {
+        server.accept(0, chunk, &client.upload(0, chunk, &masks).unwrap()).unwrap();
+    }
+    unproven(&server);
+    assert!(matches!(server.verify(0, 0, &[]), Err(Error::ProofOrder { batch: 0, .. })));
+    let seed = server.proof_seed(0).unwrap();
+    assert!(matches!(server.commit(0, &[1; 31]), Err(Error::Bytes { .. })));
+    assert!(matches!(client.commit(0, &seed[1..], tensor), Err(Error::Bytes { .. })));
+    let index = |refused: Result<(), Error>| assert!(matches!(refused, Err(Error::Index { .. })));
+    index(client.commit(1, &seed, tensor).map(drop));
+    index(server.proof_seed(1).map(drop));
+    index(server.verify(0, ROWS, &[]));
+    let seed = server.commit(0, &client.commit(0, &seed, tensor).unwrap()).unwrap();
+    index(client.prove(0, &seed, ROWS).map(drop));
+    for row in 1..ROWS {
+        server.verify(0, row, &client.prove(0, &seed, row).unwrap()).unwrap();
+        unproven(&server);
+    }
+    // A row that does not hold ends it, also where the right one follows.
+    let last = client.prove(0, &seed, 0).unwrap();
+    let mut other = last.clone();
+    other[100] ^= 1;
+    assert!(server.verify(0, 0, &other).is_err());
+    server.verify(0, 0, &last).unwrap();
+    unproven(&server);
+}
+
+/// The attack by which weights were read: the masks of one upload in fractions of a plaintext step.
+#[test]
+fn uploads_of_fractions_of_a_step_are_refused_and_honest_ones_are_not() {
+    let masks = numbers(3, SMALL.input.count(), 37);
+    for fraction in [None, Some(1), Some(7)] {
+        let (layers, client, server) = halves_in("linear_8192_verified");
+        let layout = layers.layout(0).unwrap();
+        // The same secret and masks, numbers in eighths of a step.
+        let fine = Parameters::new("linear_8192", 40, Platform::detect()).unwrap();
+        let fine = Client::draw(fine, &mut source(&client.seed, "secret", [0; 3]));
+        for chunk in 0..layers.uploads(0) {
+            let mut bytes = client.upload(0, chunk, &masks).unwrap();
+            if let (Some(fraction), 0) = (fraction, chunk) {
+                let mut values = vec![0; fine.parameters().degree()];
+                layout.pack(0, &masks, &mut values);
+                values.iter_mut().for_each(|value| *value <<= 3);
+                values[17] += fraction;
+                let mut own = source(&client.seed, "upload", [1, 0, 0]);
+                let mut upload = Vec::new();
+                let errors = fine.encrypt(1, &values, &mut own, &mut upload);
+                client.proofs.keep(1, errors);
+                assert_ne!(bytes[..upload.len()], upload);
+                bytes[..upload.len()].copy_from_slice(&upload);
+            }
+            server.accept(0, chunk, &bytes).unwrap();
+        }
+        let found = prove(&layers, &client, &server, &masks);
+        let share = numbers(4, SMALL.output().count(), 37);
+        match fraction {
+            None => drop((found.unwrap(), server.answer(0, 0, &share).unwrap())),
+            Some(_) => {
+                assert!(matches!(found, Err(Error::Encryption(_))), "{found:?}");
+                let refused = server.answer(0, 0, &share);
+                assert!(matches!(refused, Err(Error::Unproven { batch: 0 })));
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_end_at_256_uploads() {
+    // 40 channels of 64 × 64: 20 uploads each.
+    let input = Shape { channels: 40, height: 64, width: 64 };
+    let own = Convolution { input, outputs: 8, kernel: [1; 2], stride: [1; 2], pad: [0; 4] };
+    let layers = |name| Layers::new(name, 20, &[own; 30], Platform::detect()).unwrap();
+    assert!(layers("linear_8192").batches().is_empty());
+    let proven = layers("linear_8192_verified");
+    assert_eq!(proven.batches(), [0..13, 13..26, 26..30]);
+    assert_eq!(proven.columns(0), 1 + 13 * 20);
 }

@@ -30,12 +30,22 @@ pub struct CompileSpec {
     pub range: Option<[f32; 2]>,
     /// The encryption's parameters; chosen by the weights where there are none.
     pub lattice: Option<String>,
+    /// Whether those that are chosen make clients prove that their uploads are encryptions.
+    pub verify_uploads: bool,
 }
 
 impl Default for CompileSpec {
     fn default() -> Self {
         let (fraction, rounding) = (12, Rounding::Stochastic);
-        Self { fraction, bits: None, rounding, samples: Vec::new(), range: None, lattice: None }
+        Self {
+            fraction,
+            bits: None,
+            rounding,
+            samples: Vec::new(),
+            range: None,
+            lattice: None,
+            verify_uploads: false,
+        }
     }
 }
 
@@ -92,7 +102,7 @@ pub fn compile(network: &Network, spec: &CompileSpec) -> Result<Compiled, Error>
     program.check()?;
     program.lattice = match &spec.lattice {
         Some(lattice) => lattice.clone(),
-        None => choose_lattice(&program, &weights)?,
+        None => choose_lattice(&program, &weights, spec.verify_uploads)?,
     };
     program.check()?;
     let largest = ranges.input * (2.0_f64).powi((ranges.margin + fraction) as i32);
@@ -105,10 +115,14 @@ pub fn compile(network: &Network, spec: &CompileSpec) -> Result<Compiled, Error>
 }
 
 /// The fastest parameters that hide the weights' noise.
-fn choose_lattice(program: &Program, weights: &Weights) -> Result<String, Error> {
+fn choose_lattice(
+    program: &Program,
+    weights: &Weights,
+    is_verified: bool,
+) -> Result<String, Error> {
     let shapes = program.convolutions().map(|(.., shape)| shape);
     let parts: Vec<_> = shapes.zip(weights.convolutions.iter().map(Vec::as_slice)).collect();
-    let found = linear::choose(program.bits, &parts, Platform::detect());
+    let found = linear::choose(program.bits, &parts, is_verified, Platform::detect());
     let name = found.map_err(|source| {
         let index = match source {
             linear::Error::Shape { convolution, .. }

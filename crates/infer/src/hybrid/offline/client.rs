@@ -9,7 +9,7 @@ use hushtable_mpc::{Party, Secret, fill_random};
 
 use super::super::clock::{Clock, Work};
 use super::super::error::Error;
-use super::super::linear::LinearClient;
+use super::super::linear::{self, LinearClient, ROWS, SEED_BYTES};
 use super::super::outline::{Outline, Step};
 use super::super::program::Term;
 use super::super::seeds::{self, Seed, Use};
@@ -69,6 +69,8 @@ struct State {
     /// Steps that each convolution's pieces wait for, uploads and units, and those that each stage's and
     /// each tensor's wait for.
     uploads_left: Vec<usize>,
+    /// Of each batch that is to be proven, the server's seeds, and rows that are not proven.
+    proofs: Vec<ProofState>,
     units_left: Vec<usize>,
     convolutions_left: Vec<usize>,
     deals_left: Vec<usize>,
@@ -79,6 +81,12 @@ struct State {
     /// Where the client garbles: masks as chunks bring them; a chunk's tables until they are sent.
     gathered: Vec<Vec<u64>>,
     tables: Vec<Option<Arc<Vec<u8>>>>,
+}
+
+#[derive(Clone)]
+struct ProofState {
+    seeds: [Option<Vec<u8>>; 2],
+    rows_left: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -135,6 +143,10 @@ impl OfflineClient {
             opening: None,
             second: None,
             uploads_left: (0..convolutions.len()).map(|index| layers.uploads(index)).collect(),
+            proofs: vec![
+                ProofState { seeds: [None, None], rows_left: ROWS };
+                layers.batches().len()
+            ],
             units_left: (0..convolutions.len()).map(|index| layers.units(index)).collect(),
             convolutions_left: (0..stages)
                 .map(|stage| outline.convolutions_of(stage).len())
@@ -221,7 +233,16 @@ impl OfflineClient {
                 let (_, _, source, _) = self.outline.convolutions()[convolution];
                 state.steps[1] == Progress::Done && state.masks[source].is_some()
             }
-            Step::Unit { convolution, .. } => state.uploads_left[convolution] == 0,
+            Step::Seed { batch } => {
+                let mut own = self.outline.layers().batches()[batch].clone();
+                own.all(|convolution| state.uploads_left[convolution] == 0)
+            }
+            Step::Commit { batch } => state.proofs[batch].seeds[0].is_some(),
+            Step::Prove { batch, .. } => state.proofs[batch].seeds[1].is_some(),
+            Step::Unit { convolution, .. } => match self.outline.layers().batch_of(convolution) {
+                None => state.uploads_left[convolution] == 0,
+                Some(batch) => state.proofs[batch].rows_left == 0,
+            },
             Step::Deal { .. } => state.steps[1] == Progress::Done,
             Step::Tables { chunk } => match self.garbler {
                 Party::Server => {
@@ -267,7 +288,24 @@ impl OfflineClient {
                     .clock
                     .time(Work::Encryption, || self.linear.upload(convolution, chunk, &masks))?)
             }
-            Step::Unit { .. } | Step::Deal { .. } => Ok(Vec::new()),
+            Step::Commit { batch } => {
+                let seed = self.state().proofs[batch].seeds[0].clone();
+                let seed = seed.ok_or_else(|| order("the proof's seed"))?;
+                let tensor = |convolution: usize| {
+                    let (_, _, source, _) = self.outline.convolutions()[convolution];
+                    let missing = linear::Error::ProofOrder { batch, missing: "its tensor's masks" };
+                    self.state().masks[source].clone().ok_or(missing)
+                };
+                let linear = &self.linear;
+                Ok(self.clock.time(Work::Encryption, || linear.commit(batch, &seed, tensor))?)
+            }
+            Step::Prove { batch, row } => {
+                let seed = self.state().proofs[batch].seeds[1].clone();
+                let seed = seed.ok_or_else(|| order("the proof's challenge"))?;
+                let linear = &self.linear;
+                Ok(self.clock.time(Work::Encryption, || linear.prove(batch, &seed, row))?)
+            }
+            Step::Seed { .. } | Step::Unit { .. } | Step::Deal { .. } => Ok(Vec::new()),
             Step::Tables { chunk } if self.garbler == Party::Client => {
                 let tables = self.state().tables[chunk].clone();
                 tables.map(|bytes| bytes.to_vec()).ok_or_else(|| order("the chunk's deal"))
@@ -306,6 +344,9 @@ impl OfflineClient {
             Step::Open => self.accept_open(reply)?,
             Step::SetUp => self.accept_set_up(reply)?,
             Step::Upload { .. } => empty("the reply to an upload", reply)?,
+            Step::Seed { batch } => self.keep_seed(batch, 0, reply)?,
+            Step::Commit { batch } => self.keep_seed(batch, 1, reply)?,
+            Step::Prove { .. } => empty("the reply to a proof's row", reply)?,
             Step::Unit { convolution, unit } => {
                 let mut product = lock(&self.products[convolution]);
                 self.clock.time(Work::Encryption, || {
@@ -340,6 +381,12 @@ impl OfflineClient {
             state.begun -= 1;
             match kind {
                 Step::Upload { convolution, .. } => state.uploads_left[convolution] -= 1,
+                Step::Prove { batch, .. } => {
+                    state.proofs[batch].rows_left -= 1;
+                    if state.proofs[batch].rows_left == 0 {
+                        self.linear.forget_proof(batch);
+                    }
+                }
                 Step::Unit { convolution, .. } => {
                     state.units_left[convolution] -= 1;
                     if state.units_left[convolution] == 0 {
@@ -358,10 +405,19 @@ impl OfflineClient {
                         }
                     }
                 }
-                Step::Open | Step::SetUp => {}
+                Step::Open | Step::SetUp | Step::Seed { .. } | Step::Commit { .. } => {}
             }
         }
         self.finish_sums()
+    }
+
+    fn keep_seed(&self, batch: usize, which: usize, reply: &[u8]) -> Result<(), Error> {
+        let (what, expected, found) = ("a proof's seed", SEED_BYTES, reply.len());
+        if expected != found {
+            return Err(Error::Bytes { what, expected, found });
+        }
+        self.state().proofs[batch].seeds[which] = Some(reply.to_vec());
+        Ok(())
     }
 
     fn accept_open(&self, reply: &[u8]) -> Result<(), Error> {

@@ -131,6 +131,21 @@ impl OfflineServer {
                 self.clock.time(Work::Encryption, || linear.accept(convolution, chunk, request))?;
                 Ok(Vec::new())
             }
+            Step::Seed { batch } => {
+                empty("the request of a proof's seed", request)?;
+                let linear = self.linear.get().ok_or_else(|| order("the first step"))?;
+                Ok(linear.proof_seed(batch)?.to_vec())
+            }
+            Step::Commit { batch } => {
+                let linear = self.linear.get().ok_or_else(|| order("the first step"))?;
+                let commit = || linear.commit(batch, request);
+                Ok(self.clock.time(Work::Encryption, commit)?.to_vec())
+            }
+            Step::Prove { batch, row } => {
+                let linear = self.linear.get().ok_or_else(|| order("the first step"))?;
+                self.clock.time(Work::Encryption, || linear.verify(batch, row, request))?;
+                Ok(Vec::new())
+            }
             Step::Unit { convolution, unit } => {
                 empty("the request of a unit", request)?;
                 let linear = self.linear.get().ok_or_else(|| order("the first step"))?;

@@ -98,7 +98,7 @@ fn model(seed: u64) -> Arc<HybridModel> {
         .into();
     let biases = stages.iter().map(|stage| vec![seed as i64 * 1000; stage.sum.channels]).collect();
     let parts = [(first, &convolutions[0][..]), (last, &convolutions[1][..])];
-    let lattice = linear::choose(BITS, &parts, Platform::detect()).unwrap().to_owned();
+    let lattice = linear::choose(BITS, &parts, false, Platform::detect()).unwrap().to_owned();
     let rounding = Rounding::Nearest;
     let program = Program { bits: BITS, fraction: FRACTION, rounding, lattice, input, stages };
     let weights = Weights { biases, convolutions };

@@ -62,7 +62,7 @@ pub fn compiled(network: &Network) -> Compiled {
     let shapes: Vec<_> = program.convolutions().map(|(.., shape)| shape).collect();
     let weights = compiled.weights.convolutions.iter().map(Vec::as_slice);
     let parts: Vec<_> = shapes.into_iter().zip(weights).collect();
-    let lattice = linear::choose(program.bits, &parts, Platform::detect()).unwrap();
+    let lattice = linear::choose(program.bits, &parts, false, Platform::detect()).unwrap();
     program.lattice = lattice.to_owned();
     compiled
 }
