@@ -19,7 +19,7 @@ use crate::schemes::hybrid::HybridFacts;
 
 /// Compiles the network of the model at `path`, and writes the plan into the bundle; what it is, as JSON.
 #[pyfunction]
-#[pyo3(signature = (path, *, name, samples, fraction, bits, rounding))]
+#[pyo3(signature = (path, *, name, samples, fraction, bits, rounding, verify_uploads))]
 pub(crate) fn hybrid_compile(
     py: Python<'_>,
     path: PathBuf,
@@ -28,6 +28,7 @@ pub(crate) fn hybrid_compile(
     fraction: u32,
     bits: Option<u32>,
     rounding: &str,
+    verify_uploads: bool,
 ) -> PyResult<String> {
     let rounding = match rounding {
         "stochastic" => Rounding::Stochastic,
@@ -44,24 +45,14 @@ pub(crate) fn hybrid_compile(
     let compiled = py.detach(|| {
         let model = Model::open(&path)?;
         let network = Network::from_bundle(&model)?;
-        let spec = CompileSpec { fraction, bits, rounding, samples, ..CompileSpec::default() };
-        let mut compiled = compile(&network, &spec)?;
-        if compiled.program.lattice.is_empty() {
-            compiled.program.lattice = lattice(&compiled.program, &compiled.weights)?;
-        }
+        let own = CompileSpec { fraction, bits, rounding, samples, ..CompileSpec::default() };
+        let spec = CompileSpec { verify_uploads, ..own };
+        let compiled = compile(&network, &spec)?;
         let plan = Plan::of(&compiled);
         plan.write(&model, &name)?;
         describe(&model, &plan, &name)
     });
     Ok(compiled?)
-}
-
-/// The encryption's parameters that carry these weights.
-fn lattice(program: &Program, weights: &Weights) -> Result<String, Failure> {
-    let shapes = program.convolutions().map(|(.., shape)| shape);
-    let parts: Vec<_> = shapes.zip(weights.convolutions.iter().map(Vec::as_slice)).collect();
-    let found = linear::choose(program.bits, &parts, Platform::detect()).map_err(Error::from)?;
-    Ok(found.to_owned())
 }
 
 /// What the hybrid plan of this name in the bundle at `path` is; as JSON.
@@ -94,6 +85,7 @@ fn describe(model: &Model, plan: &Plan, name: &str) -> Result<String, Failure> {
             "even_seconds": split.even_seconds,
         })
     };
+    let costs = Costs::of(&outline, Party::Server);
     let hash: String = terms.id().iter().map(|byte| format!("{byte:02x}")).collect();
     let shape = program.input;
     let facts = json!({
@@ -115,6 +107,8 @@ fn describe(model: &Model, plan: &Plan, name: &str) -> Result<String, Failure> {
             "client": kept(Party::Client, Party::Client),
             "server": kept(Party::Client, Party::Server),
         },
+        "upload_bytes": costs.encryption.up,
+        "proof_bytes": costs.proofs.up,
         "link_if_server_garbles": link(Party::Server),
         "link_if_client_garbles": link(Party::Client),
         "text": plan.describe(),

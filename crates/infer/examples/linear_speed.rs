@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use hushtable_infer::Platform;
 use hushtable_infer::hybrid::linear::{
-    Layers, LinearClient, LinearServer, Prepared, choose, convolve_modulo,
+    Layers, LinearClient, LinearServer, Prepared, ROWS, choose, convolve_modulo,
 };
 use hushtable_infer::hybrid::program::{Convolution, Shape};
 use hushtable_rlwe::ring::{Buffer, NoiseSource, Ring};
@@ -65,17 +65,47 @@ fn measure(
     let (mut all, mut up, mut down) = ([[0.0; 2]; 5], layers.public_key_bytes(), 0);
     let mut floor = 0.0;
     let mut counts = [0; 4];
-    for (index, convolution) in convolutions.iter().enumerate() {
-        let mut seconds = [[0.0; 2]; 5];
+    let mask = u64::MAX >> (64 - BITS);
+    let draw = |convolution: &Convolution| {
         let mut input = vec![0; convolution.input.count()];
         source.words(&mut input);
-        let mask = u64::MAX >> (64 - BITS);
         input.iter_mut().for_each(|value| *value &= mask);
+        Arc::new(input)
+    };
+    let inputs: Vec<_> = convolutions.iter().map(draw).collect();
+    // Of both parties, where uploads are proven: they are all there first.
+    let (mut prove, mut verify, mut proof_bytes) = ([0.0; 2], [0.0; 2], 0);
+    let mut uploaded = vec![[[0.0; 2]; 5]; convolutions.len()];
+    for (batch, own) in layers.batches().iter().enumerate() {
+        for index in own.clone() {
+            for chunk in 0..layers.uploads(index) {
+                let seconds = &mut uploaded[index];
+                let upload = || client.upload(index, chunk, &inputs[index]);
+                let bytes = timed(&mut seconds[0], upload)?;
+                up += bytes.len();
+                timed(&mut seconds[1], || server.accept(index, chunk, &bytes))?;
+            }
+        }
+        let seed = timed(&mut verify, || server.proof_seed(batch))?;
+        let tensor = |index: usize| Ok(Arc::clone(&inputs[index]));
+        let commitment = timed(&mut prove, || client.commit(batch, &seed, tensor))?;
+        proof_bytes += commitment.len();
+        let seed = timed(&mut verify, || server.commit(batch, &commitment))?;
+        for row in 0..ROWS {
+            let bytes = timed(&mut prove, || client.prove(batch, &seed, row))?;
+            proof_bytes += bytes.len();
+            timed(&mut verify, || server.verify(batch, row, &bytes))?;
+        }
+    }
+    for (index, convolution) in convolutions.iter().enumerate() {
+        let mut seconds = uploaded[index];
+        let input = &inputs[index];
         let mut out = vec![0; convolution.output().count()];
         let share = out.clone();
         let [own_up, own_down] = [up, down];
-        for chunk in 0..layers.uploads(index) {
-            let bytes = timed(&mut seconds[0], || client.upload(index, chunk, &input))?;
+        let is_uploaded = !layers.batches().is_empty();
+        for chunk in 0..if is_uploaded { 0 } else { layers.uploads(index) } {
+            let bytes = timed(&mut seconds[0], || client.upload(index, chunk, input))?;
             up += bytes.len();
             timed(&mut seconds[1], || server.accept(index, chunk, &bytes))?;
         }
@@ -87,7 +117,7 @@ fn measure(
         server.forget(index);
         let mut clear = share.clone();
         timed(&mut seconds[4], || {
-            convolve_modulo(platform, BITS, convolution, &weights[index], &input, &mut clear)
+            convolve_modulo(platform, BITS, convolution, &weights[index], input, &mut clear)
         });
         assert!(clear.iter().zip(&out).all(|(clear, out)| clear & mask == *out), "layer {index}");
         let work = layers.work(index);
@@ -124,6 +154,7 @@ fn measure(
             "isa": layers.parameters().ring().kernel().isa(),
             "detail": {
                 "processor_s": processor, "plan_s": plan,
+                "prove_s": prove, "verify_s": verify, "proof_bytes": proof_bytes,
                 "encrypt_s": all[0], "accept_s": all[1], "evaluate_s": all[2], "decrypt_s": all[3],
                 "clear_s": all[4], "up_bytes": up, "down_bytes": down,
                 "uploads": counts[0], "answers": counts[1], "products": counts[2],

@@ -88,6 +88,7 @@ _Users = Annotated[
         "hushtable infer compile models/clicks --spec model.toml",
         "hushtable infer compile models/clicks --spec model.toml --name batch --users 64 --json",
         "hushtable infer compile models/cifar --scheme hybrid --samples images.npy",
+        "hushtable infer compile models/cifar --scheme hybrid --verify-uploads",
         "hushtable infer compile models/clicks --scheme shares --spec model.toml "
         "--samples users.csv",
     ),
@@ -128,6 +129,14 @@ def compile_(
         typer.Option(help="hybrid: bits of numbers, 16 to 64. Default: the least that suffices."),
     ] = None,
     rounding: Annotated[str, typer.Option(help="hybrid: stochastic or nearest.")] = "stochastic",
+    verify_uploads: Annotated[
+        bool,
+        typer.Option(
+            "--verify-uploads",
+            help="hybrid: clients prove that their uploads are encryptions of numbers. Without, "
+            "one that cheats can read the weights.",
+        ),
+    ] = False,
     fraction_bits: Annotated[
         int | None,
         typer.Option(help="shares: bits after the point. Default: 12.", show_default=False),
@@ -160,11 +169,14 @@ def compile_(
             fraction=fraction,
             bits=bits,
             rounding=one_of("--rounding", rounding, ("stochastic", "nearest")),
+            verify_uploads=verify_uploads,
         )
         print_hybrid_plan(found, json)
         return
     if bits is not None:
         raise ConfigError("--bits is for --scheme hybrid")
+    if verify_uploads:
+        raise ConfigError("--verify-uploads is for --scheme hybrid")
     if scheme == "shares":
         if users is not None:
             raise ConfigError("--users is for ckks: a prediction on shares serves one user")

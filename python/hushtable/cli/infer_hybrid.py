@@ -147,6 +147,7 @@ def print_hybrid_plan(plan: HybridPlanInfo, as_json: bool) -> None:
             "outputs": f"{plan.outputs:,}",
             "numbers": f"{plan.bits} bits, {plan.fraction} of fraction, {plan.rounding} rounding",
             "encryption": plan.lattice,
+            "uploads": _uploads(plan),
             "server garbles": f"a precompute takes {server['client']:,} B at the client, "
             f"{server['server']:,} B at the server",
             "client garbles": f"a precompute takes {client['client']:,} B at the client, "
@@ -156,6 +157,19 @@ def print_hybrid_plan(plan: HybridPlanInfo, as_json: bool) -> None:
         }
     )
     print(plan.text.rstrip())
+
+
+def _uploads(plan: HybridPlanInfo) -> str:
+    """What is uploaded for a precompute, and whether it is proven to be what it should be."""
+    if plan.proof_bytes == 0:
+        return (
+            f"{plan.upload_bytes:,} B, taken as they are: a client that cheats can read weights "
+            "(--verify-uploads)"
+        )
+    return (
+        f"{plan.upload_bytes:,} B, and {plan.proof_bytes:,} B that prove them to be encryptions "
+        f"({plan.proof_bytes / plan.upload_bytes:.1%})"
+    )
 
 
 def _link(link: dict[str, float]) -> str:

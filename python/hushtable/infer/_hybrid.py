@@ -41,6 +41,8 @@ class HybridPlanInfo:
         activations: numbers that go through garbled circuits.
         bytes_if_server_garbles: bytes of one precompute at the ``client`` and at the ``server``.
         bytes_if_client_garbles: the same where the client garbles.
+        upload_bytes: bytes of the public key and the encrypted masks of one precompute.
+        proof_bytes: bytes that prove them to be encryptions; 0 where the plan asks for no proof.
         link_if_server_garbles: how a radio link is best split between its directions for one
             prediction, both phases together (Garimella et al., section 5.3): ``up_bytes`` and
             ``down_bytes``, the ``up_share`` of the link (0 to 1), the ``seconds`` that it takes at
@@ -61,6 +63,8 @@ class HybridPlanInfo:
     activations: int
     bytes_if_server_garbles: dict[str, int]
     bytes_if_client_garbles: dict[str, int]
+    upload_bytes: int
+    proof_bytes: int
     link_if_server_garbles: dict[str, float]
     link_if_client_garbles: dict[str, float]
     text: str
@@ -315,6 +319,7 @@ def compile_hybrid(
     fraction: int,
     bits: int | None,
     rounding: str,
+    verify_uploads: bool,
 ) -> HybridPlanInfo:
     """As :func:`hushtable.infer.compile` with ``scheme="hybrid"``."""
     rows = None
@@ -331,5 +336,6 @@ def compile_hybrid(
             fraction=fraction,
             bits=bits,
             rounding=rounding,
+            verify_uploads=verify_uploads,
         )
     )

@@ -73,6 +73,7 @@ def compile(
     fraction: int = 12,
     bits: int | None = None,
     rounding: Rounding = "stochastic",
+    verify_uploads: bool = False,
 ) -> HybridPlanInfo: ...
 
 
@@ -98,6 +99,7 @@ def compile(
     fraction: int = 12,
     bits: int | None = None,
     rounding: Rounding = "stochastic",
+    verify_uploads: bool = False,
 ) -> PlanInfo | HybridPlanInfo:
     """Compiles a model bundle into a plan, and writes it there: ``plans/NAME.SCHEME.json``.
 
@@ -118,6 +120,9 @@ def compile(
         bits: hybrid: numbers are held modulo 2^bits, 16 to 64; the least that suffices by default.
         rounding: hybrid: ``stochastic``, to one of the two nearest, or ``nearest``, which takes
             larger circuits.
+        verify_uploads: hybrid: clients prove that what they upload are encryptions of numbers,
+            before anything is computed on it: for weights that must stay secret to clients that
+            cheat.
 
     Raises:
         ConfigError: a file that is not there, or an option that cannot work.
@@ -136,6 +141,7 @@ def compile(
             fraction=fraction,
             bits=bits,
             rounding=rounding,
+            verify_uploads=verify_uploads,
         )
     if scheme != "ckks":
         from ._kinds import KINDS

@@ -10,7 +10,7 @@ use hushtable_infer::hybrid::program::{
 use hushtable_infer::hybrid::records::Memory;
 use hushtable_infer::hybrid::{
     Error, HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Outline,
-    Parallel, Party, Precompute, Records, linear,
+    Parallel, Party, Precompute, Records, Step, linear,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -111,14 +111,64 @@ pub fn model(rounding: Rounding, seed: u64) -> Arc<HybridModel> {
     Arc::new(HybridModel::new(program, weights, Platform::detect()).unwrap())
 }
 
+/// The same, of which uploads are proven to be encryptions.
+pub fn proven_model(rounding: Rounding, seed: u64) -> Arc<HybridModel> {
+    let (mut program, weights) = small(rounding, seed);
+    program.lattice = "linear_8192_verified".to_owned();
+    Arc::new(HybridModel::new(program, weights, Platform::detect()).unwrap())
+}
+
 const BOTH: [Party; 2] = [Party::Client, Party::Server];
+
+/// For either garbler, with and without proofs of uploads.
+fn models(rounding: Rounding, seed: u64) -> impl Iterator<Item = (Party, Arc<HybridModel>)> {
+    let own = [model(rounding, seed), proven_model(rounding, seed)];
+    own.into_iter().flat_map(|own| BOTH.map(|garbler| (garbler, Arc::clone(&own))))
+}
+
+/// What a server answers to a client of which one row of the proof does not hold.
+#[test]
+fn nothing_is_computed_for_a_client_whose_proof_does_not_hold() {
+    for garbler in BOTH {
+        let model = proven_model(Rounding::Stochastic, 1);
+        let memory = || Arc::new(Memory::default()) as Arc<dyn Records>;
+        let theirs = OfflineServer::new(Arc::clone(&model), garbler, memory()).unwrap();
+        let outline = Arc::clone(model.outline());
+        let ours = OfflineClient::new(outline, garbler, Parallel::Sequential, memory()).unwrap();
+        let steps = model.outline().steps(garbler);
+        let mut refused = 0;
+        while let Next::Step(step) = ours.next() {
+            let mut request = ours.request(step).unwrap();
+            let kind = steps[step as usize];
+            let is_false = matches!(kind, Step::Prove { row: 4, .. });
+            if is_false {
+                request[50] ^= 1;
+            }
+            match (kind, theirs.answer(step, &request)) {
+                (Step::Prove { row: 4, .. }, found) => {
+                    assert!(matches!(found, Err(Error::Linear(own)) if own.is_unproven()));
+                    // It goes on as if nothing had been said.
+                    ours.accept(step, &[]).unwrap();
+                    refused += 1;
+                }
+                (Step::Unit { .. }, found) => {
+                    assert!(matches!(found, Err(Error::Linear(own)) if own.is_unproven()));
+                    refused += 1;
+                    break;
+                }
+                (_, found) => ours.accept(step, &found.unwrap()).unwrap(),
+            }
+        }
+        assert_eq!(refused, 2, "{garbler:?}");
+    }
+}
 
 #[test]
 fn what_is_computed_in_private_is_the_reference_bit_for_bit() {
     for garbler in BOTH {
         for rounding in [Rounding::Nearest, Rounding::Stochastic] {
             for seed in 0..3 {
-                let model = model(rounding, seed);
+                let model = if seed == 2 { proven_model } else { model }(rounding, seed);
                 let program = model.outline().program();
                 let x = input(program, seed);
                 let precompute = Precompute::make(&model, garbler).unwrap();
@@ -151,8 +201,7 @@ fn make(model: &Arc<HybridModel>, garbler: Party) -> (Arc<Memory>, Arc<Memory>) 
 
 #[test]
 fn steps_may_overlap_be_repeated_and_be_abandoned() {
-    for garbler in BOTH {
-        let model = model(Rounding::Nearest, 7);
+    for (garbler, model) in models(Rounding::Nearest, 7) {
         let records = [Arc::new(Memory::default()), Arc::new(Memory::default())];
         let [client, server] = records.clone().map(|records| records as Arc<dyn Records>);
         let theirs = OfflineServer::new(Arc::clone(&model), garbler, server).unwrap();
@@ -184,8 +233,7 @@ fn steps_may_overlap_be_repeated_and_be_abandoned() {
 
 #[test]
 fn a_step_is_answered_to_one_request_alone() {
-    for garbler in BOTH {
-        let model = model(Rounding::Stochastic, 3);
+    for (garbler, model) in models(Rounding::Stochastic, 3) {
         let server: Arc<dyn Records> = Arc::new(Memory::default());
         let client: Arc<dyn Records> = Arc::new(Memory::default());
         let theirs = OfflineServer::new(Arc::clone(&model), garbler, server).unwrap();
@@ -216,8 +264,7 @@ fn a_step_is_answered_to_one_request_alone() {
 
 #[test]
 fn steps_before_what_they_need_are_refused() {
-    for garbler in BOTH {
-        let model = model(Rounding::Nearest, 4);
+    for (garbler, model) in models(Rounding::Nearest, 4) {
         let steps = model.outline().steps(garbler).len() as u32;
         for step in 1..steps {
             let server: Arc<dyn Records> = Arc::new(Memory::default());

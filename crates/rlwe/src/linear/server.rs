@@ -137,7 +137,11 @@ fn flood(
 }
 
 /// round(poly · q′ / Q), where q′ is the product of the first primes.
-pub(super) fn drop_limbs(ring: &Ring, to: &Ring, mut poly: Poly<Coefficients>) -> Poly<Coefficients> {
+pub(super) fn drop_limbs(
+    ring: &Ring,
+    to: &Ring,
+    mut poly: Poly<Coefficients>,
+) -> Poly<Coefficients> {
     let degree = ring.degree();
     let kernel = ring.kernel();
     let mut rounded = Buffer::zeroed(degree);

@@ -276,7 +276,8 @@ fn parities_read(name: &str) -> usize {
     let mut fixture = Fixture::new(name, bits, 1, 5);
     let parameters = fixture.parameters.clone();
     // The same secret and masks; 1/2 in units of a step.
-    let fine = Parameters::new(&name.replace("_verified", ""), bits + 1, Platform::detect()).unwrap();
+    let fine =
+        Parameters::new(&name.replace("_verified", ""), bits + 1, Platform::detect()).unwrap();
     let fine = Client::draw(fine, &mut NoiseSource::from_seed(&[5; 32]));
     let mut half = vec![0; parameters.degree()];
     half[0] = 1;

@@ -125,3 +125,13 @@ pub enum Error {
         convolution: usize,
     },
 }
+
+impl Error {
+    /// Whether uploads were not proven to be encryptions.
+    pub fn is_unproven(&self) -> bool {
+        matches!(
+            self,
+            Self::Unproven { .. } | Self::Encryption(hushtable_rlwe::Error::Unproven { .. })
+        )
+    }
+}

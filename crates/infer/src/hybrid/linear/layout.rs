@@ -26,6 +26,8 @@ pub(super) struct Costs {
     pub mask_bytes: usize,
     /// Bits of an answer's coefficient.
     pub body_bits: usize,
+    /// Nanoseconds that an upload takes both parties, for 1000 numbers of each prime.
+    pub upload_kilo: u64,
 }
 
 /// Most bytes of an upload's chunk, and of a unit's reply.
@@ -129,7 +131,7 @@ impl Layout {
         let bytes = self.uploads() * costs.upload_bytes
             + work.answers * costs.mask_bytes
             + self.convolution.output().count() * costs.body_bits / 8;
-        of(work.uploads, 45_000)
+        of(work.uploads, costs.upload_kilo)
             + of(work.answers, 40_000)
             + of(work.products, 400)
             + of(work.transforms, 2_200)

@@ -21,8 +21,8 @@ mod tests;
 pub use client::LinearClient;
 pub use convolve::{convolve, convolve_modulo};
 pub use error::Error;
-pub use layers::{Layers, choose};
 pub use hushtable_rlwe::linear::proof::{COMMITMENT_BYTES, ROWS, SEED_BYTES};
+pub use layers::{Layers, choose};
 pub use layout::Work;
 pub use server::{LinearServer, Prepared};
 

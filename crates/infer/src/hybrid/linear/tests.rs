@@ -297,7 +297,8 @@ fn convolutions_that_cannot_be_are_refused() {
 
 #[test]
 fn the_fastest_set_that_hides_the_noise_is_chosen() {
-    let choose = |bits, weights: &[i32]| choose(bits, &[(SMALL, weights)], false, Platform::detect());
+    let choose =
+        |bits, weights: &[i32]| choose(bits, &[(SMALL, weights)], false, Platform::detect());
     let small = weights(5, SMALL.weights(), 8);
     assert_eq!(choose(37, &small).unwrap(), "linear_4096");
     assert_eq!(choose(60, &small).unwrap(), "linear_8192");

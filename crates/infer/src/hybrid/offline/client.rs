@@ -293,7 +293,8 @@ impl OfflineClient {
                 let seed = seed.ok_or_else(|| order("the proof's seed"))?;
                 let tensor = |convolution: usize| {
                     let (_, _, source, _) = self.outline.convolutions()[convolution];
-                    let missing = linear::Error::ProofOrder { batch, missing: "its tensor's masks" };
+                    let missing =
+                        linear::Error::ProofOrder { batch, missing: "its tensor's masks" };
                     self.state().masks[source].clone().ok_or(missing)
                 };
                 let linear = &self.linear;

@@ -134,9 +134,8 @@ pub fn verified_noise_log2(degree: usize, columns: usize, norm: f64) -> f64 {
     let bounds = Bounds::new(degree, columns);
     // N / (2N / 2^x).
     let slack = |log2: u32| f64::from(log2 - 1).exp2();
-    let error = (f64::from(bounds.error_mask_log2).exp2() + 1.0)
-        * slack(CHALLENGE_LOG2)
-        * slack(ROW_LOG2);
+    let error =
+        (f64::from(bounds.error_mask_log2).exp2() + 1.0) * slack(CHALLENGE_LOG2) * slack(ROW_LOG2);
     let secret = f64::from(bounds.secret_mask_log2).exp2() * slack(CHALLENGE_LOG2);
     let degree = degree as f64;
     ((norm + degree) * error + degree * ERROR_MAX * secret + 1.0).log2()

@@ -36,12 +36,7 @@ struct Row {
 impl Prover {
     /// A proof of `columns` bodies, the public key's among them, for the server's first seed; `source` is this proof's
     /// alone.
-    pub fn new(
-        client: &Client,
-        columns: usize,
-        seed: &Seed,
-        source: &mut NoiseSource,
-    ) -> Self {
+    pub fn new(client: &Client, columns: usize, seed: &Seed, source: &mut NoiseSource) -> Self {
         let parameters = client.parameters().clone();
         let ring = parameters.ring();
         let degree = ring.degree();
@@ -169,8 +164,9 @@ impl Prover {
             pack(&secrets, bounds.secret_mask_log2 + 1, &mut bytes);
             pack(&sums, bounds.error_mask_log2 + 1, &mut bytes);
             let [low, high] = number_halves(bits);
-            let part: Zeroizing<Vec<_>> =
-                Zeroizing::new(hidden.iter().map(|value| value & (u64::MAX >> (64 - low))).collect());
+            let part: Zeroizing<Vec<_>> = Zeroizing::new(
+                hidden.iter().map(|value| value & (u64::MAX >> (64 - low))).collect(),
+            );
             pack(&part, low, &mut bytes);
             if high > 0 {
                 let part: Zeroizing<Vec<_>> =

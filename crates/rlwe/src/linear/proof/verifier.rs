@@ -4,7 +4,9 @@ use hushtable_ring::{Coefficients, Evaluations, Poly, Seed};
 
 use super::prover::{hash, signed};
 use super::rows::{add_shifted, monomials};
-use super::{Bounds, CANDIDATES, COMMITMENT_BYTES, HASH_BYTES, ROWS, number_halves, response_bytes};
+use super::{
+    Bounds, CANDIDATES, COMMITMENT_BYTES, HASH_BYTES, ROWS, number_halves, response_bytes,
+};
 use crate::Error;
 use crate::linear::{Parameters, PublicKey, Upload};
 use crate::pack::{packed_bytes, unpack};

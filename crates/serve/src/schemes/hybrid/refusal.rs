@@ -79,6 +79,8 @@ words! {
         Length = "length",
         /// Before what it needs, or after the end.
         Order = "order",
+        /// Uploads that are not proven to be encryptions of numbers, of a plan that asks for the proof.
+        Unproven = "unproven",
         /// Numbers that the protocol does not have, or anything newer than this version.
         Other = "other",
     }
@@ -119,6 +121,10 @@ pub(super) fn of_step(error: &MachineError) -> Refusal {
         MachineError::Changed { .. } => StepDefect::Changed,
         MachineError::Bytes { .. } => StepDefect::Length,
         MachineError::Order { .. } | MachineError::NoStep { .. } => StepDefect::Order,
+        MachineError::Linear(found) if found.is_unproven() => {
+            tracing::warn!(%error, "a client's uploads were refused");
+            StepDefect::Unproven
+        }
         MachineError::Record(_) | MachineError::Entropy { .. } => {
             tracing::error!(%error, "a precompute failed");
             return Refusal::Backend;
