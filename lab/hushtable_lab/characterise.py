@@ -227,6 +227,7 @@ def measure(
     parts: bool = True,
     up_mbps: float | None = None,
     down_mbps: float | None = None,
+    verify_uploads: bool = False,
     say: Callable[[str], None] = lambda _line: None,
 ) -> Characterised:
     """Serves a built-in network from a process of its own, and predicts privately.
@@ -245,7 +246,7 @@ def measure(
         native.hybrid_network(dense, network=network, size=size)
         _native.model_of_dense(bundle, network, dense)
         dense.unlink()
-        compile_model(bundle, scheme="hybrid")
+        compile_model(bundle, scheme="hybrid", verify_uploads=verify_uploads)
         certificates = make_certificates(Path(folder) / "certificates")
         ours, theirs = _own_cores()
         with (
@@ -266,7 +267,7 @@ def measure(
                 found.append((offline, online))
             memory = (_peak_bytes(os.getpid()), _peak_bytes(server.process.pid))
     say("both parties in one process, for the time of each part")
-    bench = native.HybridBench(network, size)
+    bench = native.HybridBench(network, size, verify_uploads=verify_uploads)
     counts = json.loads(bench.counts(client_garbles=client_garbles))
     by_part = json.loads(bench.measure(client_garbles=client_garbles)) if parts else None
     if by_part is not None:

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use hushtable_infer::Platform;
 use hushtable_infer::hybrid::network::{CompileSpec, Network, compile, lower, reference};
-use hushtable_infer::hybrid::program::{Program, Rounding, Weights};
+use hushtable_infer::hybrid::program::Rounding;
 use hushtable_infer::hybrid::{
-    Costs, Error, HybridModel, Outline, Party, Plan, Precompute, Terms, linear, network,
+    Costs, Error, HybridModel, Outline, Party, Plan, Precompute, Terms, network,
 };
 use hushtable_table::model::Model;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray2};
@@ -19,6 +19,7 @@ use crate::schemes::hybrid::HybridFacts;
 
 /// Compiles the network of the model at `path`, and writes the plan into the bundle; what it is, as JSON.
 #[pyfunction]
+#[allow(clippy::too_many_arguments, reason = "Python's keywords")]
 #[pyo3(signature = (path, *, name, samples, fraction, bits, rounding, verify_uploads))]
 pub(crate) fn hybrid_compile(
     py: Python<'_>,

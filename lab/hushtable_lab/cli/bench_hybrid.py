@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
             "hushtable bench hybrid --network resnet32 --size 32 --garbler server --json",
             "hushtable bench hybrid --network resnet18 --size 64 --garbler client --cost costs",
             "hushtable bench hybrid --network lenet --up-mbps 500 --down-mbps 500",
+            "hushtable bench hybrid --network resnet32 --verify-uploads --json",
         )
     )(hybrid)
     app.command(
@@ -47,6 +48,9 @@ def hybrid(
     down_mbps: Annotated[
         float | None, typer.Option(help="Megabits a second from the server, at most.")
     ] = None,
+    verify_uploads: Annotated[
+        bool, typer.Option("--verify-uploads", help="The client proves its uploads.")
+    ] = False,
     cost: Annotated[
         Path | None,
         typer.Option(
@@ -79,6 +83,7 @@ def hybrid(
         parts=parts,
         up_mbps=up_mbps,
         down_mbps=down_mbps,
+        verify_uploads=verify_uploads,
         say=note,
     )
     if cost is not None:

@@ -865,6 +865,7 @@ def hybrid_compile(
     fraction: SupportsIndex,
     bits: SupportsIndex | None,
     rounding: str,
+    verify_uploads: bool,
 ) -> str: ...
 def hybrid_describe(path: str | PathLike[str], name: str) -> str: ...
 def infer_compile(

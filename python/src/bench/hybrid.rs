@@ -39,10 +39,10 @@ pub(crate) struct HybridBench(Arc<HybridModel>);
 impl HybridBench {
     /// Makes weights up, compiles them, prepares what both parties need.
     #[new]
-    #[pyo3(signature = (network, size))]
-    fn new(py: Python<'_>, network: &str, size: usize) -> PyResult<Self> {
+    #[pyo3(signature = (network, size, *, verify_uploads))]
+    fn new(py: Python<'_>, network: &str, size: usize, verify_uploads: bool) -> PyResult<Self> {
         let architecture = architecture(network)?;
-        let made = py.detach(|| model(architecture, size, Platform::detect()));
+        let made = py.detach(|| model(architecture, size, verify_uploads, Platform::detect()));
         Ok(Self(made.map_err(Failure::config)?.0))
     }
 

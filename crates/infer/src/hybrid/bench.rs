@@ -176,17 +176,19 @@ impl Counts {
     }
 }
 
-/// A built-in network with made-up weights, compiled as by default.
+/// A built-in network with made-up weights, compiled as by default but for `verify_uploads`
+/// ([`CompileSpec::verify_uploads`]).
 ///
 /// # Errors
 /// [`Error::Network`] for another size; what [`HybridModel::new`] says.
 pub fn model(
     architecture: Architecture,
     size: usize,
+    verify_uploads: bool,
     platform: Platform,
 ) -> Result<(Arc<HybridModel>, u64), Error> {
     let network = architecture.build(size, SEED)?;
-    let compiled = compile(&network, &CompileSpec::default())?;
+    let compiled = compile(&network, &CompileSpec { verify_uploads, ..CompileSpec::default() })?;
     let model = HybridModel::new(compiled.program, compiled.weights, platform)?;
     Ok((Arc::new(model), compiled.input_max))
 }

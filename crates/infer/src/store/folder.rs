@@ -272,15 +272,7 @@ pub(super) fn store_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, StoreError> 
             let mut new = path.as_os_str().to_owned();
             new.push(format!(".{}.new", std::process::id()));
             let new = PathBuf::from(new);
-            match fs::remove_file(&new) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(failed(&new)(source));
-                }
-                _ => {}
-            }
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            let mut file = options.open(&new).map_err(failed(&new))?;
+            let mut file = create_private(&new)?;
             file.write_all(&*key).and_then(|()| file.sync_all()).map_err(failed(&new))?;
             // Another's that was made meanwhile stays.
             fs::hard_link(&new, path).map_err(failed(path))?;
@@ -304,6 +296,13 @@ pub(super) fn store_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, StoreError> 
     }
     file.read_exact(&mut *key).map_err(failed(path))?;
     Ok(key)
+}
+
+/// A new file that only its owner may use, in the place of what an earlier process left there.
+pub(super) fn create_private(path: &Path) -> Result<File, StoreError> {
+    remove(path)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path).map_err(failed(path))
 }
 
 pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> StoreError {

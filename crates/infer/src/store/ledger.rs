@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hushtable_mpc::fill_random;
 use zeroize::Zeroizing;
 
-use super::folder::name;
+use super::folder::{create_private, name};
 use super::identity::{IDENTITY_BYTES, identity};
 use super::place::LedgerPlace;
 use super::spec::{Cause, StoreError};
@@ -196,15 +196,7 @@ impl Ledger {
         log.file = None;
         let path = self.path.with_extension("ledger.new");
         // Each has an identity of its own.
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(failed(&path)(source));
-            }
-            _ => {}
-        }
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut file = options.open(&path).map_err(failed(&path))?;
+        let mut file = create_private(&path)?;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + log.entries.len() * RECORD_BYTES);
         bytes.extend(MAGIC);
         bytes.extend(self.store);

@@ -237,6 +237,11 @@ impl Store {
         state.ready.iter().filter(is_wanted).count()
     }
 
+    /// Whether the precompute of this name may be taken.
+    pub fn has(&self, id: &[u8; 16]) -> bool {
+        self.0.state().ready.iter().any(|listed| listed.head.id == *id)
+    }
+
     /// Precomputes that may be taken, oldest first.
     pub fn list(&self) -> Vec<Listed> {
         self.0.state().ready.clone()

@@ -14,9 +14,11 @@ mod error;
 mod layers;
 mod layout;
 mod proofs;
+mod proving;
 mod server;
 #[cfg(test)]
 mod tests;
+mod verifying;
 
 pub use client::LinearClient;
 pub use convolve::{convolve, convolve_modulo};

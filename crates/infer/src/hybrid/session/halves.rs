@@ -20,8 +20,8 @@ pub trait Halves: Send + Sync {
     /// Takes a half out, for good.
     ///
     /// # Errors
-    /// A [`RecordError`](crate::records::RecordError) for one that is damaged: it is gone as well. What else the medium
-    /// says: the next one would not be given either.
+    /// A [`RecordError`](crate::records::RecordError) where the half is damaged; the half is gone as well. What else the
+    /// medium says: the next one would not be given either.
     fn take(&self, id: &[u8; 16]) -> Result<Option<TakenHalf>, HalvesError>;
 
     /// What can be taken, the oldest first.

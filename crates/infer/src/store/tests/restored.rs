@@ -3,13 +3,18 @@
 use super::*;
 use crate::store::ledger::Ledger;
 
-/// All files of a folder, as a backup has them.
-fn copy(from: &Path, to: &Path) {
+/// Brings every file of a folder into another.
+fn each(from: &Path, to: &Path, bring: fn(&Path, &Path)) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        bring(&entry.path(), &to.join(entry.file_name()));
     }
+}
+
+/// All files of a folder, as a backup has them.
+fn copy(from: &Path, to: &Path) {
+    each(from, to, |from, to| _ = fs::copy(from, to).unwrap());
 }
 
 /// Puts a folder's files back: files of these names, and other files.
@@ -20,11 +25,7 @@ fn put_back(from: &Path, to: &Path) {
 
 /// A snapshot, of blocks: the files themselves, which later changes do not reach for they replace or remove names.
 fn snapshot(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
-    }
+    each(from, to, |from, to| fs::hard_link(from, to).unwrap());
 }
 
 /// Puts the same files back.

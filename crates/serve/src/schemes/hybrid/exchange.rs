@@ -52,7 +52,7 @@ pub(super) async fn exchange<T>(
             return Ok(found);
         }
         let has_frame = ready.is_some();
-        // A side that only sent until it could send no more would wait for one that does the same.
+        // Two sides that only sent would wait for each other.
         tokio::select! {
             biased;
             permit = outgoing.reserve(), if has_frame => {

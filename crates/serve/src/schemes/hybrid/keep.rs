@@ -173,7 +173,7 @@ impl Keep {
     /// Whether one of this id can be taken.
     pub fn has(&self, id: &PrecomputeId) -> bool {
         match self {
-            Self::Folder(store, _) => store.list().iter().any(|listed| listed.head.id == *id),
+            Self::Folder(store, _) => store.has(id),
             Self::Memory(shelf) => lock(&shelf.held).contains_key(id),
         }
     }

@@ -120,8 +120,8 @@ impl Frames {
         Ok(Self { outgoing, incoming: Mutex::new(reply.into_inner()) })
     }
 
-    /// Sends frames as there is room for them, and waits for the next one meanwhile: a side that only sent until it
-    /// could send no more would wait for one that does the same.
+    /// Sends frames as there is room for them, and waits for the next one meanwhile: two sides that only sent would wait
+    /// for each other.
     async fn exchange(&self, peer: &Peer, frames: Vec<Bytes>) -> Result<Bytes, Error> {
         let send = async {
             for payload in frames {
