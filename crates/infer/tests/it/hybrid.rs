@@ -210,7 +210,9 @@ fn steps_may_overlap_be_repeated_and_be_abandoned() {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let mut begun = Vec::new();
         loop {
-            while let (Next::Step(step), true) = (ours.next(), begun.len() < 8) {
+            while begun.len() < 8
+                && let Next::Step(step) = ours.next()
+            {
                 begun.push(step);
             }
             if begun.is_empty() {
