@@ -95,6 +95,41 @@ def test_a_plan_is_the_bundles(folder: Path) -> None:
     (model.path / "plans" / "near.hybrid.json").unlink()
 
 
+def test_a_client_proves_its_uploads_where_the_plan_says_so(
+    tmp_path: Path, certificates: hushtable.Certificates
+) -> None:
+    network(1).build(tmp_path / "shapes", name="shapes")
+    command = ("infer", "compile", tmp_path / "shapes", "--scheme", "hybrid")
+    told = run(*command).stdout
+    assert "taken as they are: a client that cheats can read weights (--verify-uploads)" in told
+    bare = infer.describe(tmp_path / "shapes")
+    assert isinstance(bare, infer.HybridPlanInfo)
+    assert bare.proof_bytes == 0
+    told = run(*command, "--verify-uploads").stdout
+    assert "B that prove them to be encryptions (" in told
+    found = infer.describe(tmp_path / "shapes")
+    assert isinstance(found, infer.HybridPlanInfo)
+    assert found.lattice == "linear_8192_verified"
+    assert found.proof_bytes > 500_000
+    assert found.link_if_server_garbles["up_bytes"] > bare.link_if_server_garbles["up_bytes"]
+    x = images(2)
+    tls = certificates.server
+    with infer.ServerProcess(tmp_path / "shapes", tls=tls) as server:
+        for garbler in ("client", "server"):
+            with hushtable.connect(
+                server=server.url,
+                scheme="hybrid",
+                tls=certificates.ca,
+                options=hushtable.ClientOptions(garbler=garbler),
+            ) as client:
+                assert client.info.lattice == found.lattice
+                outputs = client.predict(x).outputs
+            assert np.abs(outputs - network(1).evaluate(x)).max() < 2**-5
+    refused = run(*command[:3], "--verify-uploads")
+    assert refused.returncode != 0
+    assert "--verify-uploads is for --scheme hybrid" in refused.stderr
+
+
 def test_what_cannot_be_compiled_is_said(folder: Path, tmp_path: Path) -> None:
     path = folder / "shapes"
     with pytest.raises(ModelError, match="bits"):

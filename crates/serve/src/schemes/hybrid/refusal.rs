@@ -159,6 +159,8 @@ const FULL_RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 mod tests {
     use std::io::{self, ErrorKind};
 
+    use hushtable_infer::hybrid::linear;
+
     use super::super::machines::{RecordError, StoreError};
     use super::*;
 
@@ -172,6 +174,17 @@ mod tests {
             of_step(&MachineError::Record(record())),
             of_keep(StoreError::Record(record()).into()),
         ]
+    }
+
+    #[test]
+    fn uploads_that_are_not_proven_are_said_to_be() {
+        let unproven = MachineError::Linear(linear::Error::Unproven { batch: 1 });
+        let found = of_step(&unproven);
+        let Some(HybridRefusal::BadStep { defect, message }) = found.of() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(*defect, StepDefect::Unproven);
+        assert!(message.contains("batch 1 are not proven"), "{message}");
     }
 
     #[test]

@@ -4,9 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use hushtable_infer::Platform;
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
-use hushtable_infer::hybrid::linear;
 use hushtable_infer::hybrid::network::{CompileSpec, Compiled, Network, compile, lower};
 use hushtable_infer::hybrid::{Plan, Terms};
 use hushtable_serve::HybridServerSpec;
@@ -57,14 +55,7 @@ pub fn network(seed: u64) -> Network {
 
 /// The network compiled.
 pub fn compiled(network: &Network) -> Compiled {
-    let mut compiled = compile(network, &CompileSpec::default()).unwrap();
-    let program = &mut compiled.program;
-    let shapes: Vec<_> = program.convolutions().map(|(.., shape)| shape).collect();
-    let weights = compiled.weights.convolutions.iter().map(Vec::as_slice);
-    let parts: Vec<_> = shapes.into_iter().zip(weights).collect();
-    let lattice = linear::choose(program.bits, &parts, false, Platform::detect()).unwrap();
-    program.lattice = lattice.to_owned();
-    compiled
+    compile(network, &CompileSpec::default()).unwrap()
 }
 
 /// A model bundle in `folder` with a plan; `seed` decides its weights.
