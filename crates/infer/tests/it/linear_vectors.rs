@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hushtable_infer::Platform;
-use hushtable_infer::hybrid::linear::{Layers, LinearClient, LinearServer, Prepared};
+use hushtable_infer::hybrid::linear::{Layers, LinearClient, LinearServer, Prepared, ROWS};
 use hushtable_infer::hybrid::program::{Convolution, Shape};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,9 @@ struct Vector {
     /// BLAKE3 of the bytes.
     public_key: String,
     uploads: Vec<String>,
+    /// Where uploads are proven: the seeds, what is committed to, and the rows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    proof: Vec<String>,
     units: Vec<String>,
     /// W · r − s: its first numbers, and BLAKE3 of all as little-endian u64.
     first: Vec<u64>,
@@ -59,6 +62,18 @@ fn compute(lattice: &str, bits: u32, convolution: Convolution, platform: Platfor
         digest(&bytes)
     };
     let uploads = (0..layers.uploads(0)).map(upload).collect();
+    let mut proof = Vec::new();
+    for batch in 0..layers.batches().len() {
+        let seed = server.proof_seed(batch).unwrap();
+        let commitment = client.commit(batch, &seed, |_| Ok(Arc::new(masks.clone()))).unwrap();
+        let challenge = server.commit(batch, &commitment).unwrap();
+        proof.extend([&seed[..], &commitment, &challenge].map(digest));
+        for row in 0..ROWS {
+            let bytes = client.prove(batch, &challenge, row).unwrap();
+            server.verify(batch, row, &bytes).unwrap();
+            proof.push(digest(&bytes));
+        }
+    }
     let mut product = vec![0; shares.len()];
     let mut unit = |unit| {
         let bytes = server.answer(0, unit, &shares).unwrap();
@@ -75,6 +90,7 @@ fn compute(lattice: &str, bits: u32, convolution: Convolution, platform: Platfor
         server_seed,
         public_key: digest(&key),
         uploads,
+        proof,
         units,
         first: product[..4].to_vec(),
         product: digest(&bytes),
@@ -95,6 +111,8 @@ fn cases() -> Vec<(&'static str, u32, Convolution)> {
         ("linear_4096", 40, of([64, 1, 1], 10, [1, 1], [1, 1], [0; 4])),
         ("linear_8192", 41, of([3, 64, 64], 8, [3, 3], [2, 2], [1, 1, 0, 0])),
         ("linear_8192", 64, of([12, 8, 8], 20, [5, 5], [1, 1], [2; 4])),
+        ("linear_8192_verified", 37, of([8, 32, 32], 8, [3, 3], [1, 1], [1; 4])),
+        ("linear_8192_4_verified", 60, of([5, 9, 11], 7, [3, 2], [2, 3], [0, 1, 2, 0])),
     ]
 }
 
