@@ -1,5 +1,5 @@
 //! Seconds of hybrid inference, both parties in one process and on one thread:
-//! `cargo run --release -p hushtable-infer --example hybrid_speed -- resnet32 32 server`.
+//! `cargo run --release -p hushtable-infer --example hybrid_speed -- resnet32 32 server [verified]`.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,9 +18,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("client") => Party::Client,
         _ => Party::Server,
     };
+    let verify_uploads = arguments.next().as_deref() == Some("verified");
     let began = Instant::now();
     let network = name.parse::<Architecture>()?.build(size, 1)?;
-    let compiled = compile(&network, &CompileSpec::default())?;
+    let compiled = compile(&network, &CompileSpec { verify_uploads, ..CompileSpec::default() })?;
     println!("{name} {size}: compiled in {:.2?}", began.elapsed());
     let program = &compiled.program;
     println!(

@@ -27,6 +27,8 @@
 //! ([`Parameters::noise_log2_max`]) but for a chance below 2^-70 a coefficient ([`noise_log2`]), whence each
 //! coefficient's distance from a flood alone is at most 2^-41: and half of the noise's mean over 2^F, five
 //! bits less than the bound says, in truth. What follows, dropping limbs and low bits, is computed from these.
+//! Where uploads are proven ([`proof`]) the client may be any, and the noise is bounded by
+//! [`proof::verified_noise_log2`] instead, for each that passes: a client that cheats may reach that bound.
 //! Distances add up over the coefficients of a network: `linear_4096` has 40 bits for each, as is usual;
 //! `linear_8192`, whose floods are the longer by Q's bits, keeps 40 bits for whole networks.
 //! F is a constant of the set, so that it says nothing of the weights. Coefficients that are not asked

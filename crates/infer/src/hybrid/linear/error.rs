@@ -110,6 +110,33 @@ pub enum Error {
         /// The batch.
         batch: usize,
     },
+    /// A proof under masks that were used for another seed.
+    #[error(
+        "the proof of batch {batch} was begun for another seed: a second answer would give the secret away"
+    )]
+    OtherSeed {
+        /// The batch.
+        batch: usize,
+    },
+    /// An upload after its convolution was done with.
+    #[error("the uploads of convolution {convolution} were used and dropped: no others are taken")]
+    Forgotten {
+        /// The convolution's number.
+        convolution: usize,
+    },
+    /// Numbers that are too long for a proof to say under which secret they are encrypted.
+    #[error(
+        "numbers of {bits} bits are too long for uploads to be proven in {lattice}, in batches of {columns}: take fewer \
+         bits, or linear_8192_4_verified"
+    )]
+    ProofBits {
+        /// Bits of numbers.
+        bits: u32,
+        /// The set.
+        lattice: String,
+        /// Encryptions of the largest batch.
+        columns: usize,
+    },
     /// A part of a proof before what it needs.
     #[error("the proof of batch {batch} was not begun: {missing} comes first")]
     ProofOrder {
@@ -127,6 +154,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether an honest party had no luck: a new precompute has other masks.
+    pub fn is_unlucky(&self) -> bool {
+        matches!(self, Self::Encryption(hushtable_rlwe::Error::NoMask))
+    }
+
     /// Whether uploads were not proven to be encryptions.
     pub fn is_unproven(&self) -> bool {
         matches!(

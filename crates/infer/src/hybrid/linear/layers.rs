@@ -2,13 +2,18 @@
 
 use std::ops::Range;
 
-use hushtable_rlwe::linear::proof::{response_bytes, verified_noise_log2};
+use hushtable_rlwe::linear::proof::{is_unique, response_bytes, verified_noise_log2};
 use hushtable_rlwe::linear::{Parameters, PublicKey, names, noise_log2};
 use hushtable_rlwe::ring::Platform;
 
 use super::super::program::Convolution;
 use super::error::Error;
 use super::layout::{Costs, Layout, Work};
+
+/// Whether uploads are proven to be encryptions in the set of this name.
+pub fn is_verified(lattice: &str) -> bool {
+    names(true).any(|name| name == lattice)
+}
 
 /// The fastest set that hides the noise of these convolutions and weights, for numbers of `bits` bits; of those
 /// whose uploads are proven to be encryptions where `is_verified`, or of the others.
@@ -53,7 +58,7 @@ impl Layers {
     ///
     /// # Errors
     /// [`Error::Encryption`] for a set that there is not, or bits that it does not carry; [`Error::Shape`],
-    /// [`Error::Kernel`], [`Error::Uploads`].
+    /// [`Error::Kernel`], [`Error::Uploads`], [`Error::ProofBits`].
     pub fn new(
         lattice: &str,
         bits: u32,
@@ -99,7 +104,15 @@ impl Layers {
                 }
             }
         }
-        Ok(Self { parameters, layouts, firsts, batches })
+        let found = Self { parameters, layouts, firsts, batches };
+        for batch in 0..found.batches.len() {
+            let columns = found.columns(batch);
+            if !is_unique(&found.parameters, columns) {
+                let lattice = lattice.to_owned();
+                return Err(Error::ProofBits { bits, lattice, columns });
+            }
+        }
+        Ok(found)
     }
 
     /// What is encrypted with.

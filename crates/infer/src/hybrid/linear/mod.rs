@@ -24,7 +24,7 @@ pub use client::LinearClient;
 pub use convolve::{convolve, convolve_modulo};
 pub use error::Error;
 pub use hushtable_rlwe::linear::proof::{COMMITMENT_BYTES, ROWS, SEED_BYTES};
-pub use layers::{Layers, choose};
+pub use layers::{Layers, choose, is_verified};
 pub use layout::Work;
 pub use server::{LinearServer, Prepared};
 

@@ -1,10 +1,10 @@
 //! What either half keeps of proofs that uploads are encryptions, batch by batch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hushtable_rlwe::linear::Errors;
-use hushtable_rlwe::linear::proof::{Prover, ROWS, Verifier};
+use hushtable_rlwe::linear::proof::{Prover, ROWS, SEED_BYTES, Verifier};
 
 use super::error::Error;
 
@@ -17,9 +17,14 @@ pub(super) struct Proofs {
     pub begun: Mutex<HashMap<usize, Begun>>,
 }
 
+/// A batch is committed to once, for one seed, and answered for one challenge: two answers under the same masks would give
+/// the secret.
 pub(super) struct Begun {
-    pub prover: Arc<Prover>,
+    pub seed: [u8; SEED_BYTES],
     pub commitment: Vec<u8>,
+    pub challenge: Option<[u8; SEED_BYTES]>,
+    /// None once it was proven.
+    pub prover: Option<Arc<Prover>>,
 }
 
 impl Proofs {
@@ -31,12 +36,10 @@ impl Proofs {
 /// What a server knows of a batch's proof.
 #[derive(Default)]
 pub(super) struct Check {
-    /// What the client committed to, once it did.
-    pub verifier: OnceLock<Verifier>,
+    /// Of what the client committed to, once it did; none any more once it was proven.
+    pub verifier: Mutex<Option<Arc<Verifier>>>,
     /// Rows that hold.
     pub rows: Mutex<[bool; ROWS]>,
-    /// Whether one did not.
-    pub is_false: OnceLock<()>,
 }
 
 /// # Errors

@@ -12,11 +12,12 @@ use super::source;
 
 impl LinearClient {
     /// Commits to a proof of batch `batch` of [`Layers::batches`](super::Layers::batches), for the server's seed: the
-    /// same bytes each time. `tensor` gives each convolution's whole input, as it was uploaded.
+    /// same bytes each time. `tensor` gives each convolution's whole input, as it was uploaded. Takes a third of a
+    /// millisecond an upload.
     ///
     /// # Errors
     /// [`Error::Index`]; [`Error::Bytes`] for a seed of another length; [`Error::ProofOrder`] before all chunks were
-    /// uploaded.
+    /// uploaded; [`Error::OtherSeed`] for another seed than it was committed to for.
     pub fn commit(
         &self,
         batch: usize,
@@ -25,8 +26,22 @@ impl LinearClient {
     ) -> Result<Vec<u8>, Error> {
         let convolutions = self.layers.batches().get(batch).ok_or(self.no_batch(batch))?;
         let seed = read_seed(seed)?;
-        if let Some(begun) = lock(&self.proofs.begun).get(&batch) {
-            return Ok(begun.commitment.clone());
+        // Held until it is made: another call of the same waits for it.
+        let mut all = lock(&self.proofs.begun);
+        if let Some(begun) = all.get(&batch) {
+            return match begun.seed == seed {
+                true => Ok(begun.commitment.clone()),
+                false => Err(Error::OtherSeed { batch }),
+            };
+        }
+        let mut errors = lock(&self.proofs.errors);
+        let index = |convolution, upload| self.layers.index(convolution, upload);
+        for convolution in convolutions.clone() {
+            let uploads = 0..self.layers.layout(convolution)?.uploads();
+            if !uploads.map(|upload| index(convolution, upload)).all(|it| errors.contains_key(&it))
+            {
+                return Err(Error::ProofOrder { batch, missing: "an upload" });
+            }
         }
         let mut own = source(&self.seed, "proof", [batch, 0, 0]);
         let mut prover = Prover::new(&self.client, self.layers.columns(batch), &seed, &mut own);
@@ -38,37 +53,48 @@ impl LinearClient {
             for upload in 0..layout.uploads() {
                 values.fill(0);
                 layout.pack(upload, &tensor, &mut values);
-                let index = self.layers.index(convolution, upload);
-                let errors = lock(&self.proofs.errors).remove(&index);
-                let missing = Error::ProofOrder { batch, missing: "an upload" };
-                let errors = errors.ok_or(missing)?;
-                prover.add(&self.client, index, Some(&values), &errors);
+                let index = index(convolution, upload);
+                prover.add(&self.client, index, Some(&values), &errors[&index]);
+            }
+        }
+        for convolution in convolutions.clone() {
+            for upload in 0..self.layers.layout(convolution)?.uploads() {
+                errors.remove(&index(convolution, upload));
             }
         }
         let commitment = prover.commit();
-        let begun = Begun { prover: Arc::new(prover), commitment: commitment.clone() };
-        lock(&self.proofs.begun).insert(batch, begun);
+        let prover = Some(Arc::new(prover));
+        let begun = Begun { seed, commitment: commitment.clone(), challenge: None, prover };
+        all.insert(batch, begun);
         Ok(commitment)
     }
 
     /// Answers row `row` of a proof, for the server's second seed.
     ///
     /// # Errors
-    /// [`Error::Index`], [`Error::Bytes`]; [`Error::ProofOrder`] before [`commit`](Self::commit);
+    /// [`Error::Index`], [`Error::Bytes`]; [`Error::ProofOrder`] before [`commit`](Self::commit), or once it was proven;
+    /// [`Error::OtherSeed`] for another seed than that of the first row that was answered;
     /// [`Error::Encryption`] where no mask hides the answer, once in millions of proofs.
     pub fn prove(&self, batch: usize, seed: &[u8], row: usize) -> Result<Vec<u8>, Error> {
         check_row(row)?;
         let seed = read_seed(seed)?;
-        let begun = lock(&self.proofs.begun);
-        let missing = Error::ProofOrder { batch, missing: "its commitment" };
-        let prover = Arc::clone(&begun.get(&batch).ok_or(missing)?.prover);
-        drop(begun);
+        let prover = {
+            let missing = || Error::ProofOrder { batch, missing: "its commitment" };
+            let mut all = lock(&self.proofs.begun);
+            let begun = all.get_mut(&batch).ok_or_else(missing)?;
+            if *begun.challenge.get_or_insert(seed) != seed {
+                return Err(Error::OtherSeed { batch });
+            }
+            Arc::clone(begun.prover.as_ref().ok_or_else(missing)?)
+        };
         Ok(prover.respond(&seed, row)?)
     }
 
-    /// Forgets what a batch was proven by.
+    /// Forgets what a batch was proven by. It is not proven again.
     pub fn forget_proof(&self, batch: usize) {
-        lock(&self.proofs.begun).remove(&batch);
+        if let Some(begun) = lock(&self.proofs.begun).get_mut(&batch) {
+            begun.prover = None;
+        }
     }
 
     fn no_batch(&self, index: usize) -> Error {

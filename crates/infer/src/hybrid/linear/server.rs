@@ -1,5 +1,6 @@
 //! The server's half.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use hushtable_rlwe::linear::{Plaintexts, PublicKey, Sum, Upload, add_products};
@@ -47,6 +48,10 @@ pub struct LinearServer {
     uploads: Vec<RwLock<Vec<Option<Arc<Upload>>>>>,
     /// Of each batch.
     pub(super) checks: Vec<Check>,
+    /// Whether a row of a proof did not hold.
+    pub(super) is_false: AtomicBool,
+    /// Of each convolution, whether its uploads were forgotten: others would not be proven.
+    forgotten: Vec<AtomicBool>,
 }
 
 impl LinearServer {
@@ -65,14 +70,16 @@ impl LinearServer {
             .map(|index| Ok(RwLock::new(vec![None; layers.layout(index)?.uploads()])))
             .collect::<Result<_, Error>>()?;
         let checks = layers.batches().iter().map(|_| Check::default()).collect();
-        Ok(Self { layers, prepared, seed: Secret::new(*seed), key, uploads, checks })
+        let forgotten = (0..layers.convolutions()).map(|_| AtomicBool::new(false)).collect();
+        let (seed, is_false) = (Secret::new(*seed), AtomicBool::new(false));
+        Ok(Self { layers, prepared, seed, key, uploads, checks, is_false, forgotten })
     }
 
     /// Takes a chunk; the same again changes nothing.
     ///
     /// # Errors
     /// [`Error::Index`]; [`Error::Bytes`], [`Error::Encryption`] for bytes that are none;
-    /// [`Error::Changed`].
+    /// [`Error::Changed`]; [`Error::Forgotten`] after [`forget`](Self::forget).
     pub fn accept(&self, convolution: usize, chunk: usize, bytes: &[u8]) -> Result<(), Error> {
         let layout = self.layers.layout(convolution)?;
         let (index, count) = (chunk, layout.chunks());
@@ -82,6 +89,9 @@ impl LinearServer {
         let (expected, found) = (self.layers.upload_bytes(convolution, chunk), bytes.len());
         if expected != found {
             return Err(Error::Bytes { what: "a chunk of encryptions", expected, found });
+        }
+        if self.forgotten[convolution].load(Ordering::Relaxed) {
+            return Err(Error::Forgotten { convolution });
         }
         let parameters = self.layers.parameters();
         let parts = bytes.chunks_exact(parameters.upload_bytes());
@@ -170,6 +180,7 @@ impl LinearServer {
     /// answered.
     pub fn forget(&self, convolution: usize) {
         if let Some(uploads) = self.uploads.get(convolution) {
+            self.forgotten[convolution].store(true, Ordering::Relaxed);
             uploads.write().unwrap_or_else(PoisonError::into_inner).fill(None);
         }
     }

@@ -368,6 +368,12 @@ fn nothing_is_computed_on_uploads_that_are_not_proven() {
         server.verify(0, row, &client.prove(0, &seed, row).unwrap()).unwrap();
         unproven(&server);
     }
+    // The masks are used for one seed of each kind.
+    let other_seed = |found: Result<Vec<u8>, Error>| {
+        assert!(matches!(found, Err(Error::OtherSeed { batch: 0 })), "{found:?}");
+    };
+    other_seed(client.prove(0, &[9; 32], 0));
+    other_seed(client.commit(0, &[9; 32], tensor));
     // A row that does not hold ends it, also where the right one follows.
     let last = client.prove(0, &seed, 0).unwrap();
     let mut other = last.clone();
@@ -416,14 +422,82 @@ fn uploads_of_fractions_of_a_step_are_refused_and_honest_ones_are_not() {
     }
 }
 
+/// 20 uploads.
+const WIDE: Convolution = Convolution {
+    input: Shape { channels: 40, height: 64, width: 64 },
+    outputs: 8,
+    kernel: [1; 2],
+    stride: [1; 2],
+    pad: [0; 4],
+};
+
 #[test]
 fn batches_end_at_256_uploads() {
-    // 40 channels of 64 × 64: 20 uploads each.
-    let input = Shape { channels: 40, height: 64, width: 64 };
-    let own = Convolution { input, outputs: 8, kernel: [1; 2], stride: [1; 2], pad: [0; 4] };
-    let layers = |name| Layers::new(name, 20, &[own; 30], Platform::detect()).unwrap();
+    let layers = |name| Layers::new(name, 20, &[WIDE; 30], Platform::detect()).unwrap();
     assert!(layers("linear_8192").batches().is_empty());
     let proven = layers("linear_8192_verified");
     assert_eq!(proven.batches(), [0..13, 13..26, 26..30]);
     assert_eq!(proven.columns(0), 1 + 13 * 20);
+}
+
+/// A precompute is one attempt: who sees that a proof will not hold does not get to the next one.
+#[test]
+fn a_batch_is_proven_after_the_one_before_it() {
+    let wide = [WIDE; 14];
+    let layers = Layers::new("linear_8192_verified", 20, &wide, Platform::detect()).unwrap();
+    let layers = Arc::new(layers);
+    let weights = vec![weights(5, WIDE.weights(), 8); wide.len()];
+    let prepared = Arc::new(Prepared::new(Arc::clone(&layers), &weights).unwrap());
+    let client = LinearClient::new(Arc::clone(&layers), &[1; 32]).unwrap();
+    let server =
+        LinearServer::new(Arc::clone(&layers), prepared, &[2; 32], &client.public_key()).unwrap();
+    let masks = Arc::new(numbers(3, WIDE.input.count(), 20));
+    for convolution in 0..wide.len() {
+        for chunk in 0..layers.uploads(convolution) {
+            let bytes = client.upload(convolution, chunk, &masks).unwrap();
+            server.accept(convolution, chunk, &bytes).unwrap();
+        }
+    }
+    let tensor = |_| Ok(Arc::clone(&masks));
+    assert!(matches!(server.proof_seed(1), Err(Error::Unproven { batch: 0 })));
+    assert!(matches!(server.commit(1, &[0; COMMITMENT_BYTES]), Err(Error::Unproven { batch: 0 })));
+    let commitment = client.commit(0, &server.proof_seed(0).unwrap(), tensor).unwrap();
+    let seed = server.commit(0, &commitment).unwrap();
+    let share = numbers(4, WIDE.output().count(), 20);
+    for row in 0..ROWS {
+        assert!(matches!(server.proof_seed(1), Err(Error::Unproven { batch: 0 })));
+        server.verify(0, row, &client.prove(0, &seed, row).unwrap()).unwrap();
+    }
+    server.answer(0, 0, &share).unwrap();
+    // What was proven and used is not uploaded again in another form, nor proven again.
+    server.forget(0);
+    let bytes = client.upload(0, 0, &masks).unwrap();
+    assert!(matches!(server.accept(0, 0, &bytes), Err(Error::Forgotten { convolution: 0 })));
+    client.forget_proof(0);
+    assert!(matches!(client.prove(0, &seed, 0), Err(Error::ProofOrder { batch: 0, .. })));
+    assert!(matches!(client.commit(0, &[3; 32], tensor), Err(Error::OtherSeed { batch: 0 })));
+    // A row of the second batch that does not hold ends the first one as well.
+    let commitment = client.commit(1, &server.proof_seed(1).unwrap(), tensor).unwrap();
+    let seed = server.commit(1, &commitment).unwrap();
+    let mut bytes = client.prove(1, &seed, 0).unwrap();
+    bytes[60] ^= 1;
+    assert!(server.verify(1, 0, &bytes).is_err());
+    assert!(matches!(server.answer(1, 0, &share), Err(Error::Unproven { batch: 0 })));
+}
+
+#[test]
+fn numbers_too_long_for_one_secret_take_the_longer_set() {
+    let bare: &[i32] = &vec![1; SMALL.weights()];
+    let chosen = |bits| choose(bits, &[(SMALL, bare)], true, Platform::detect()).unwrap();
+    assert_eq!(
+        [37, 40, 48, 62].map(chosen),
+        [
+            "linear_8192_verified",
+            "linear_8192_verified",
+            "linear_8192_4_verified",
+            "linear_8192_4_verified",
+        ]
+    );
+    let long = Layers::new("linear_8192_verified", 48, &[SMALL], Platform::detect());
+    assert!(matches!(long, Err(Error::ProofBits { bits: 48, .. })));
 }

@@ -101,6 +101,10 @@ pub fn compile(network: &Network, spec: &CompileSpec) -> Result<Compiled, Error>
     let (mut program, weights) = quantise(&lowered, bits, fraction, spec.rounding)?;
     program.check()?;
     program.lattice = match &spec.lattice {
+        Some(lattice) if spec.verify_uploads && !linear::is_verified(lattice) => {
+            let why = "its uploads are not proven, and verify_uploads asks for it".into();
+            return Err(Error::Spec { field: "lattice", value: lattice.clone(), why });
+        }
         Some(lattice) => lattice.clone(),
         None => choose_lattice(&program, &weights, spec.verify_uploads)?,
     };

@@ -235,7 +235,8 @@ impl OfflineClient {
             }
             Step::Seed { batch } => {
                 let mut own = self.outline.layers().batches()[batch].clone();
-                own.all(|convolution| state.uploads_left[convolution] == 0)
+                state.proofs[..batch].iter().all(|earlier| earlier.rows_left == 0)
+                    && own.all(|convolution| state.uploads_left[convolution] == 0)
             }
             Step::Commit { batch } => state.proofs[batch].seeds[0].is_some(),
             Step::Prove { batch, .. } => state.proofs[batch].seeds[1].is_some(),
@@ -260,7 +261,8 @@ impl OfflineClient {
         steps.get(step as usize).copied().ok_or(missing)
     }
 
-    /// A step's bytes for the server. Computes for up to some milliseconds.
+    /// A step's bytes for the server. Computes for up to some milliseconds, and a third of one for each upload of a batch
+    /// that is proven.
     ///
     /// # Errors
     /// [`Error::NoStep`], [`Error::Order`] for a step that [`next`](Self::next) has not given; what its
@@ -417,8 +419,12 @@ impl OfflineClient {
         if expected != found {
             return Err(Error::Bytes { what, expected, found });
         }
-        self.state().proofs[batch].seeds[which] = Some(reply.to_vec());
-        Ok(())
+        let mut state = self.state();
+        let seed = state.proofs[batch].seeds[which].get_or_insert_with(|| reply.to_vec());
+        match seed == reply {
+            true => Ok(()),
+            false => Err(linear::Error::OtherSeed { batch }.into()),
+        }
     }
 
     fn accept_open(&self, reply: &[u8]) -> Result<(), Error> {

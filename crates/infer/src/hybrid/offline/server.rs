@@ -94,7 +94,7 @@ impl OfflineServer {
     }
 
     /// Answers a step; the same bytes again where it was answered before. Computes for up to some
-    /// milliseconds.
+    /// milliseconds, and a quarter of one for each upload of a batch that is proven.
     ///
     /// # Errors
     /// [`Error::NoStep`]; [`Error::Order`] for a step before what it needs; [`Error::Changed`] for one that

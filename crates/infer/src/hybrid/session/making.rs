@@ -230,9 +230,7 @@ impl Crew {
                     What::Finish => (state.stage, state.tries) = (Stage::Idle, 0),
                 }
             }
-            Err(Ended::Call { fault: CallFault::Gone, .. }) if state.tries < TRIES_MAX => {
-                state.is_lost = true;
-            }
+            Err(error) if is_lost(&error) && state.tries < TRIES_MAX => state.is_lost = true,
             Err(error) => {
                 // Under the lock: a worker that finds nobody at work would say that nothing goes on.
                 batch.has_failed.store(true, Ordering::Relaxed);
@@ -250,6 +248,17 @@ impl Crew {
             What::Begin | What::Step(_) => batch.tell(),
         }
         Ok(())
+    }
+}
+
+/// Whether another precompute is begun in this one's place: the server has it no more, or no mask hides its proof.
+fn is_lost<E>(error: &Ended<Failure, E>) -> bool {
+    match error {
+        Ended::Call { fault, .. } => matches!(fault, CallFault::Gone),
+        Ended::Failure(Failure::Protocol(error)) => {
+            matches!(&**error, Error::Linear(own) if own.is_unlucky())
+        }
+        Ended::Failure(_) => false,
     }
 }
 

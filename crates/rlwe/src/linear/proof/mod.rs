@@ -28,12 +28,14 @@
 //! and N / 2^w shifts of that add up to 2 (C_r + A_r · s), since X^(δ · N / 2^v) = −1 for some v ≥ w. By the same
 //! argument, where an x_j = c_j + a_j · s is not within (N / 2^w′) times that of quarter steps, no more than 2^w′ of
 //! the W_rj make row r a good one. [`CHALLENGE_LOG2`] and [`ROW_LOG2`] are chosen for a chance of 2^-5 each, so
-//! that a row is passed with 2^-4 and all ten with 2^-40. Challenges are the server's coins, drawn when what they are
-//! for has come, and each is sent once: there is nothing to try again in private.
+//! that a row is passed with 2^-4 and all ten with 2^-40. Challenges are the server's coins, sent when what they are
+//! for has come and is fixed: there is nothing to try again in private.
 //!
-//! The secret that opens is one and the same, up to its half: two would make short combinations of two uniform
-//! polynomials (A_r and a_j: the masks are a hash's) fall near steps in all N coefficients, for which a count of
-//! short secrets, errors and steps leaves a chance below 2^-N.
+//! The secret that opens is one and the same, up to its half. Take three W_rj that make row r a good one under secrets
+//! of their own. Eliminating the rest of the row and c_j leaves a combination of two uniform polynomials (the rest of A_r,
+//! and a_j: the masks are a hash's), with short polynomials for factors, near steps in all N coefficients. There are too
+//! few short factors, errors and steps for one that is not all zeros, but for a chance below 2^-N ([`is_unique`]), and
+//! where the factors are zero the three secrets are equal, for polynomials over the integers have no divisors of zero.
 //!
 //! # What it says
 //! Nothing beyond: z_M is uniform, z_s and z_E are uniform within their bounds whatever was masked, for every d_r, and
@@ -123,6 +125,21 @@ pub fn response_bytes(parameters: &Parameters, columns: usize) -> usize {
 /// The bits of a number's low part and of its high part: as many as are packed at once.
 fn number_halves(bits: u32) -> [u32; 2] {
     [bits.min(32), bits.saturating_sub(32)]
+}
+
+/// Whether the secret that opens a batch is one by counting alone.
+///
+/// Factors are sums of three secrets times two monomials each, twice within N / 2^w · 2Y; errors likewise. What they can be, in
+/// two factors, an error and a number of k + 1 bits a coefficient, is to stay 10 bits below Q: primes split, so that
+/// a product of a uniform polynomial is uniform in an ideal only.
+pub fn is_unique(parameters: &Parameters, columns: usize) -> bool {
+    let bounds = Bounds::new(parameters.degree(), columns);
+    let short = |mask_log2: u32| {
+        let most = 6.0 * f64::from(mask_log2 + 1 + CHALLENGE_LOG2 - 1).exp2();
+        (2.0 * most).log2()
+    };
+    let count = 2.0 * short(bounds.secret_mask_log2) + short(bounds.error_mask_log2);
+    count + f64::from(parameters.bits() + 1) < parameters.ring().modulus_log2() - 10.0
 }
 
 /// log2 of a bound on the noise of Σ ŵ_j · (uploads) and its re-randomisation where uploads were proven, whatever they

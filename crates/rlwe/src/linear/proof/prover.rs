@@ -48,18 +48,11 @@ impl Prover {
         let rows = all.chunks(columns.max(1)).map(|exponents| {
             let mut words = Zeroizing::new([0; 4 * CANDIDATES]);
             source.words(&mut *words);
-            let seed = |words: &[u64; 4]| {
-                let mut seed = [0; 32];
-                for (bytes, word) in seed.chunks_exact_mut(8).zip(words) {
-                    bytes.copy_from_slice(&word.to_le_bytes());
-                }
-                seed
-            };
             Row {
                 exponents: exponents.to_vec(),
                 errors: Zeroizing::new(vec![0; degree]),
                 numbers: Zeroizing::new(vec![0; degree]),
-                seeds: Zeroizing::new(words.as_chunks::<4>().0.iter().map(seed).collect()),
+                seeds: Zeroizing::new(words.as_chunks::<4>().0.iter().map(joined).collect()),
             }
         });
         let rows = rows.collect();
@@ -209,8 +202,19 @@ impl Masks {
         source.words(&mut words);
         let bits = parameters.bits();
         let numbers = Zeroizing::new(words.iter().map(|word| word >> (64 - bits)).collect());
-        Self { secret, errors, numbers, salt: source.seed() }
+        let mut salt = [0; 4];
+        source.words(&mut salt);
+        Self { secret, errors, numbers, salt: joined(&salt) }
     }
+}
+
+/// Four words as bytes.
+fn joined(words: &[u64; 4]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
 }
 
 /// Signed numbers below the primes, as residues; in constant time.

@@ -1,7 +1,7 @@
 //! Why a server refuses a call of hybrid inference: `hybrid.proto` lists the reasons.
 
 use super::keep::KeepError;
-use super::machines::{Error as MachineError, Party};
+use super::machines::{Error as MachineError, LinearError, Party};
 use crate::refusal::Listed;
 use crate::refusal::Tables;
 use crate::refusal::words;
@@ -122,7 +122,10 @@ pub(super) fn of_step(error: &MachineError) -> Refusal {
         MachineError::Bytes { .. } => StepDefect::Length,
         MachineError::Order { .. } | MachineError::NoStep { .. } => StepDefect::Order,
         MachineError::Linear(found) if found.is_unproven() => {
-            tracing::warn!(%error, "a client's uploads were refused");
+            // Of a proof that does not hold, which ends a precompute, and not of calls that come before one.
+            if matches!(found, LinearError::Encryption(_)) {
+                tracing::warn!(%error, "a client's uploads were refused");
+            }
             StepDefect::Unproven
         }
         MachineError::Record(_) | MachineError::Entropy { .. } => {
@@ -159,8 +162,6 @@ const FULL_RETRY: std::time::Duration = std::time::Duration::from_secs(2);
 mod tests {
     use std::io::{self, ErrorKind};
 
-    use hushtable_infer::hybrid::linear;
-
     use super::super::machines::{RecordError, StoreError};
     use super::*;
 
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn uploads_that_are_not_proven_are_said_to_be() {
-        let unproven = MachineError::Linear(linear::Error::Unproven { batch: 1 });
+        let unproven = MachineError::Linear(LinearError::Unproven { batch: 1 });
         let found = of_step(&unproven);
         let Some(HybridRefusal::BadStep { defect, message }) = found.of() else {
             panic!("{found:?}")
