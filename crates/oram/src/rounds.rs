@@ -26,6 +26,7 @@
 //! Whoever drives calls the memory for one thing at a time, and keeps it from the moment that an upload
 //! is taken until its gradients are added: otherwise a commit could come between.
 
+mod places;
 mod refused;
 #[cfg(test)]
 mod tests;
@@ -168,6 +169,8 @@ struct Open {
     sealed: SealedRound,
     users_min: usize,
     requests_until: Option<Instant>,
+    /// Full, the round does not begin before.
+    held_until: Option<Instant>,
     upload_max: Option<Duration>,
     finish_max: Option<Duration>,
     /// None before the round has begun, and where there is no deadline.
@@ -334,6 +337,7 @@ impl Rounds {
             users_min,
             // A deadline that no clock reaches is none.
             requests_until: request_max.and_then(|time| now.checked_add(time)),
+            held_until: None,
             upload_max,
             finish_max,
             uploads_until: None,
@@ -553,9 +557,9 @@ impl Rounds {
             (RoundStage::Requests, wish) => {
                 let requested = open.sealed.requested();
                 let is_late = open.requests_until.is_some_and(|until| until <= now);
-                let is_full = requested == open.sealed.users();
+                let is_full = requested == open.sealed.users() && !open.is_held(now);
                 match is_full || is_late || wish == Wish::Close {
-                    false => Due::Wait(open.requests_until),
+                    false => Due::Wait(open.wait_until(now)),
                     true if requested < open.users_min => Due::End(Outcome::Deserted),
                     true => Due::Begin,
                 }

@@ -88,8 +88,7 @@ impl SealedRound {
     /// [`Error::UserRange`], [`Error::Order`] once requests are closed, where the place is taken or
     /// the enrolled user has another, and [`Error::Refused`].
     pub fn request(&mut self, key: &ControllerKey, user: u32, sealed: &[u8]) -> Result<(), Error> {
-        let (is_closed, slots) = (self.is_closed, self.terms.shape().slots());
-        let context = Context::new(&self.terms, self.round, user);
+        let is_closed = self.is_closed;
         let seat = self.seat_mut(user)?;
         if let Seat::Taken { request, .. } = seat {
             return match *request == blake3::hash(sealed) {
@@ -100,6 +99,41 @@ impl SealedRound {
         if is_closed {
             return Err(OrderError::Closed { user }.into());
         }
+        self.sit(key, user, sealed)
+    }
+
+    /// Takes the request of `user` in place of another sender's that was taken before: whose place it is
+    /// then. Whether anything has changed: the very same request changes nothing.
+    ///
+    /// Before requests are closed nothing has come of them: no number of rows was drawn from the ids, no
+    /// round was charged, and nobody was given rows. Afterwards a place is its user's to the end: the ids
+    /// are part of what was drawn, and rows were sealed for their sender. An enrolled user has one place,
+    /// which is what everyone may have, so none is taken from it.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request), and the place stays as it was.
+    pub fn displace(
+        &mut self,
+        key: &ControllerKey,
+        user: u32,
+        sealed: &[u8],
+    ) -> Result<bool, Error> {
+        let (is_closed, is_enrolled) = (self.is_closed, self.terms.authority().is_some());
+        match self.seat_mut(user)? {
+            Seat::Taken { request, .. } if *request == blake3::hash(sealed) => return Ok(false),
+            _ if is_closed => return Err(OrderError::Closed { user }.into()),
+            Seat::Taken { .. } if is_enrolled => {
+                return Err(OrderError::AlreadyRequested { user }.into());
+            }
+            _ => {}
+        }
+        self.sit(key, user, sealed).map(|()| true)
+    }
+
+    /// Opens a request, and gives its sender the place.
+    fn sit(&mut self, key: &ControllerKey, user: u32, sealed: &[u8]) -> Result<(), Error> {
+        let slots = self.terms.shape().slots();
+        let context = Context::new(&self.terms, self.round, user);
         let (session, ids) = ControllerSession::open(key, &context, sealed)?;
         if let Some(sender) = session.sender()
             && !self.seated.insert(*sender)

@@ -94,6 +94,24 @@ impl<K: Clone + Eq + Hash> Quota<K> {
         Ok(going)
     }
 
+    /// Whether the part of that name is `holder`'s to take: nobody's, its own, or one of a holder's that has more
+    /// even then. For parts that are asked for by name, such as the places of a round.
+    pub fn gives_way(&self, name: &K, holder: Holder) -> bool {
+        self.parts.get(name).is_none_or(|part| {
+            part.holder == holder || self.of(part.holder) > self.of(holder) + part.amount
+        })
+    }
+
+    /// Whose the part of that name is.
+    pub fn holder(&self, name: &K) -> Option<Holder> {
+        self.parts.get(name).map(|part| part.holder)
+    }
+
+    /// Whether somebody has more than one part of `amount`: whoever has none could take one.
+    pub fn has_much(&self, amount: u64) -> bool {
+        self.held.values().any(|held| *held > amount)
+    }
+
     /// Whether [`enter`](Self::enter) would give this part.
     pub fn has_room(&self, name: &K, holder: Holder, amount: u64, now: Instant) -> bool {
         self.going(name, holder, amount, now).is_some()
@@ -241,6 +259,21 @@ mod tests {
         // The same once more, under a name that it has.
         assert_eq!(quota.enter(7, one, 1, now), Ok(vec![]));
         assert_eq!(quota.len(), 4);
+    }
+
+    #[test]
+    fn a_part_that_is_asked_for_by_name_gives_way_to_whoever_has_less() {
+        let [hog, one] = [1, 2].map(Holder);
+        let now = Instant::now();
+        let mut quota = Quota::new(3);
+        assert!(quota.gives_way(&0, hog) && !quota.has_much(1));
+        for name in 0..3 {
+            quota.enter(name, hog, 1, now).unwrap();
+        }
+        assert!(quota.has_much(1) && quota.gives_way(&1, one) && quota.gives_way(&1, hog));
+        assert_eq!(quota.enter(1, one, 1, now), Ok(vec![]));
+        assert_eq!((quota.of(hog), quota.of(one)), (2, 1));
+        assert!(!quota.gives_way(&2, one) && !quota.gives_way(&1, hog));
     }
 
     #[test]

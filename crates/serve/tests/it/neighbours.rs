@@ -7,13 +7,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use hushtable_infer::shares::DealtBy;
 use hushtable_pir::dpf::Side;
+use hushtable_serve::wire::federated_training_client::FederatedTrainingClient;
 use hushtable_serve::wire::hybrid_inference_client::HybridInferenceClient;
 use hushtable_serve::wire::shared_inference_client::SharedInferenceClient;
-use hushtable_serve::wire::{HybridBeginRequest, PredictFrame, PredictOpen};
+use hushtable_serve::wire::{
+    HybridBeginRequest, PredictFrame, PredictOpen, RowsRequest, UserRequest,
+};
 use hushtable_serve::{
     EndpointSpec, Error, Garbler, HybridClient, HybridClientSpec, HybridRefusal, HybridServer,
-    HybridServerSpec, Identity, Limit, PrecomputeStoreSpec, Refusal, SharesClient,
-    SharesClientSpec, SharesServer, SharesServerSpec, TlsSpec, refusal_of,
+    HybridServerSpec, Identity, Limit, PrecomputeStoreSpec, Refusal, RoundSpec, SharesClient,
+    SharesClientSpec, SharesServer, SharesServerSpec, TlsSpec, TrainClient, TrainRefusal,
+    refusal_of,
 };
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -24,6 +28,7 @@ use crate::common::{Certificates, Running, in_time, until};
 use crate::hybrid_common::{bundle, input, outputs, spec};
 use crate::shares::{Bundle, assert_near as assert_logits, client_spec, parts};
 use crate::shares_dealt::{READY, USED, shared_parts};
+use crate::train_common::{self, SOON, USERS_MAX};
 
 /// Where the client comes from that takes all it can.
 const HOG: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -336,4 +341,79 @@ async fn inferences_that_are_half_sent_use_no_precompute_up() {
     assert_eq!(left.metric(USED).await, 10.0);
     assert!(floods.iter().all(|flood| flood.len() == 12), "the floods go on");
     assert_near(alone, beside);
+}
+
+/// Takes a place of a round for whoever is at the other end of `raw`.
+async fn take_place(
+    raw: &FederatedTrainingClient<Channel>,
+    client: &TrainClient,
+    round: u64,
+    user: u32,
+) -> Result<(), Option<TrainRefusal>> {
+    let sealed = client.session(round, user, None).unwrap().request(&[7]).unwrap().into();
+    let asked = raw.clone().request(UserRequest { round, user, sealed }).await;
+    asked.map(drop).map_err(|status| refusal_of(&status).and_then(|refusal| refusal.of().cloned()))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_one_peer_fills_has_a_place_for_another_from_the_next_one_on() {
+    let (server, seen) = train_common::start();
+    let operator = train_common::connect(&server).await;
+    let [hog, honest] = [HOG, Ipv4Addr::LOCALHOST].map(|from| {
+        let endpoint =
+            Endpoint::from_shared(server.url()).unwrap().local_address(Some(from.into()));
+        FederatedTrainingClient::new(endpoint.connect_lazy())
+    });
+    let places = 0..USERS_MAX as u32;
+    let taken = |user| Err(Some(TrainRefusal::AlreadyDone { what: "request".into(), user }));
+    let fill = async |round| {
+        for user in places.clone() {
+            assert_eq!(take_place(&hog, &operator, round, user).await, Ok(()));
+        }
+    };
+    let begun = async |rounds| {
+        until("the round has begun", async || seen.lock().unwrap().begun.len() == rounds).await;
+    };
+
+    // While nobody else asks, a peer may have all places, and the round waits for nobody.
+    let round = operator.open_round(RoundSpec::new(USERS_MAX)).await.unwrap();
+    fill(round).await;
+    begun(1).await;
+    let late = take_place(&honest, &operator, round, 0).await;
+    assert!(late.is_err(), "{late:?}");
+    operator.finish(round, true, SOON).await.unwrap();
+
+    // Whoever was left out is waited for, and takes a place from whoever has the most.
+    let round = operator.open_round(RoundSpec::new(USERS_MAX)).await.unwrap();
+    fill(round).await;
+    let (began, mut session) = (Instant::now(), operator.session(round, 3, None).unwrap());
+    let sealed: Bytes = session.request(&[9]).unwrap().into();
+    let asked = UserRequest { round, user: 3, sealed };
+    honest.clone().request(asked.clone()).await.unwrap();
+    // The same once more, as after a lost reply; and once the round has begun.
+    honest.clone().request(asked.clone()).await.unwrap();
+    begun(2).await;
+    assert!(began.elapsed() < Duration::from_secs(3), "nobody is waited for any more");
+    honest.clone().request(asked).await.unwrap();
+    assert_eq!(take_place(&hog, &operator, round, 3).await, taken(3));
+    let rows = RowsRequest { round, user: 3, wait_ms: None };
+    let rows = honest.clone().rows(rows).await.unwrap().into_inner();
+    assert_eq!(session.reply(&rows.sealed).unwrap().rows[..3], [27.0, 28.0, 29.0]);
+    train_common::learn(&operator, &mut session, 1.0, 1.0).await;
+    let report = operator.finish(round, true, SOON).await.unwrap();
+    assert_eq!((report.requested, report.uploaded), (USERS_MAX, 1));
+    let slots = train_common::SLOTS;
+    assert_eq!(seen.lock().unwrap().begun[1][3 * slots..][..2], [9, hushtable_oram::wire::DUMMY]);
+
+    // Of places that are not all taken, too.
+    let round = operator.open_round(RoundSpec::new(USERS_MAX)).await.unwrap();
+    for user in 0..3 {
+        assert_eq!(take_place(&hog, &operator, round, user).await, Ok(()));
+    }
+    assert_eq!(take_place(&honest, &operator, round, 0).await, Ok(()));
+    // They have two and one now: nobody gives any more.
+    assert_eq!(take_place(&honest, &operator, round, 1).await, taken(1));
+    assert_eq!(take_place(&hog, &operator, round, 0).await, taken(0));
+    operator.abandon(round).await.unwrap();
+    server.stop().unwrap();
 }

@@ -7,6 +7,8 @@
 //! what it comes to is written down by the same work, so that a client that goes away meanwhile
 //! loses nothing but its reply.
 
+mod asking;
+
 use std::error::Error as StdError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -194,30 +196,6 @@ impl Host {
         });
     }
 
-    /// Takes a user's request; the last user's begins the round. Whoever makes it has the place: its
-    /// certificate, where it has one, is the only one that may repeat it.
-    pub async fn request(self: &Arc<Self>, place: Place, sealed: Bytes) -> Result<(), Refusal> {
-        let Place { round, user, certificate } = place;
-        let host = Arc::clone(self);
-        blocking(move || {
-            let mut rounds = host.rounds();
-            if host.seats().is_anothers(round, user, certificate) {
-                host.note_refused(place, "request", OTHER_CERTIFICATE);
-                let what = "request".to_owned();
-                return Err(TrainRefusal::AlreadyDone { what, user }.into());
-            }
-            let taken = rounds.request(round, user, &sealed);
-            taken.map_err(|refused| host.refuse_of(place, refused))?;
-            host.seats().take(round, user, certificate);
-            Ok(())
-        })
-        .await?;
-        self.changed();
-        // The reply need not wait for the memory.
-        self.drive_if_due();
-        Ok(())
-    }
-
     /// Begins the round with whoever has come. Returns their number.
     pub async fn close(self: &Arc<Self>, round: u64) -> Result<usize, Refusal> {
         self.settle(round, None, |rounds, _| rounds.close(round)).await
@@ -276,16 +254,16 @@ impl Host {
         }
     }
 
-    /// Refuses whoever's certificate is another than the one that took the place, as it refuses a
-    /// place that nobody took.
+    /// Refuses whoever's certificate is another than the one that took the place, and whoever has lost
+    /// it, as it refuses a place that nobody took.
     fn check_holder(&self, what: &'static str, place: Place) -> Result<(), Refusal> {
-        let Place { round, user, certificate } = place;
-        match self.seats().is_anothers(round, user, certificate) {
-            true => {
-                self.note_refused(place, what, OTHER_CERTIFICATE);
-                Err(TrainRefusal::NotRequested { user }.into())
+        let reason = self.seats().is_anothers(&place);
+        match reason {
+            Some(reason) => {
+                self.note_refused(place, what, reason);
+                Err(TrainRefusal::NotRequested { user: place.user }.into())
             }
-            false => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -425,6 +403,7 @@ impl Host {
             let started = std::time::Instant::now();
             match next {
                 Next::Begin { name, users, ids } => {
+                    self.seats().begin();
                     let begun = memory.begin(name, users, &ids);
                     self.metrics.begin_seconds.observe(started.elapsed().as_secs_f64());
                     let begun = begun.map_err(|error| tell("begin a round", error));
@@ -639,6 +618,3 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// How often it is looked whether rounds can be written, and how seldom at most.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 const CHECK_PAUSE_MAX: Duration = Duration::from_secs(60);
-
-/// Why a place is refused to another certificate than its own, beside the reasons of the messages.
-const OTHER_CERTIFICATE: &str = "certificate";

@@ -6,12 +6,14 @@
 //! it would be another message under the same key, as many as somebody on the way cares to ask for,
 //! each after another walk through the memory. Sealed bytes are no secret, so nothing is wiped here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use tonic::Request;
 
+use crate::host::quota::{Holder, Quota};
 use crate::host::tls::PeerCertificate;
 
 /// Which place of which round a call is about, and who makes it.
@@ -21,19 +23,36 @@ pub(super) struct Place {
     pub user: u32,
     /// None of a client without one, which is all of them where the server asks for none.
     pub certificate: Option<PeerCertificate>,
+    /// Whose the place counts as, where places are shared out.
+    pub holder: Holder,
+}
+
+impl Place {
+    /// That of a call.
+    pub fn of<T>(request: &Request<T>, round: u64, user: u32) -> Self {
+        let extensions = request.extensions();
+        let (certificate, holder) = (extensions.get().copied(), Holder::of(extensions));
+        Self { round, user, certificate, holder }
+    }
 }
 
 /// The taken places of the open round.
 pub(super) struct Seats {
     round: u64,
     seats: HashMap<u32, Seat>,
+    /// Whose they are.
+    quota: Quota<u32>,
+    /// Who came for a place, too late or where others have as few, and has none.
+    left_out: HashSet<Holder>,
     /// Bytes of replies that are kept, and how many may be.
     bytes: usize,
     bytes_max: usize,
 }
 
 struct Seat {
-    holder: Option<PeerCertificate>,
+    certificate: Option<PeerCertificate>,
+    /// Who had the place before, and lost it.
+    before: Vec<Holder>,
     reply: Option<Bytes>,
     /// When its rows were sealed last.
     sealed_at: Option<Instant>,
@@ -53,28 +72,77 @@ pub(super) enum Given {
 impl Seats {
     /// Places whose replies take `bytes_max` at most.
     pub fn new(bytes_max: usize) -> Self {
-        Self { round: 0, seats: HashMap::new(), bytes: 0, bytes_max }
+        let (quota, left_out) = (Quota::new(0), HashSet::new());
+        Self { round: 0, seats: HashMap::new(), quota, left_out, bytes: 0, bytes_max }
     }
 
     /// The round is over: nothing of it is kept.
     pub fn clear(&mut self) {
         self.seats = HashMap::new();
+        self.quota = Quota::new(0);
         self.bytes = 0;
     }
 
-    /// Whether the place was taken under another certificate.
-    pub fn is_anothers(&self, round: u64, user: u32, certificate: Option<PeerCertificate>) -> bool {
-        self.seat(round, user).is_some_and(|seat| seat.holder != certificate)
+    /// Why the place is another's than this caller's, if it is.
+    pub fn is_anothers(&self, place: &Place) -> Option<&'static str> {
+        let seat = self.seat(place.round, place.user)?;
+        match seat.certificate == place.certificate {
+            false => Some(OTHER_CERTIFICATE),
+            true => seat.before.contains(&place.holder).then_some(DISPLACED),
+        }
     }
 
-    /// The place is taken, if it was not before.
-    pub fn take(&mut self, round: u64, user: u32, holder: Option<PeerCertificate>) {
-        if self.round != round {
+    /// Whether another has the place, and more places than the caller would have then.
+    pub fn gives_way(&self, place: &Place) -> bool {
+        let is_taken = self.seat(place.round, place.user).is_some();
+        let holder = self.quota.holder(&place.user);
+        is_taken && holder != Some(place.holder) && self.quota.gives_way(&place.user, place.holder)
+    }
+
+    /// The place of a round of `users` is taken, if it was not before.
+    pub fn take(&mut self, place: &Place, users: usize) {
+        if self.round != place.round {
             self.clear();
-            self.round = round;
+            self.round = place.round;
+            self.quota = Quota::new(users as u64);
         }
-        let seat = || Seat { holder, reply: None, sealed_at: None };
-        self.seats.entry(user).or_insert_with(seat);
+        if !self.seats.contains_key(&place.user) {
+            self.sit(place, Vec::new());
+        }
+    }
+
+    /// The place goes from whoever had it to the caller.
+    pub fn give(&mut self, place: &Place) {
+        let mut before = self.seats.remove(&place.user).map(|seat| seat.before).unwrap_or_default();
+        before.extend(self.quota.holder(&place.user));
+        before.retain(|before| *before != place.holder);
+        self.sit(place, before);
+    }
+
+    fn sit(&mut self, place: &Place, before: Vec<Holder>) {
+        let Place { user, certificate, holder, .. } = *place;
+        self.seats.insert(user, Seat { certificate, before, reply: None, sealed_at: None });
+        // There is room for as many as have a number, and each number is there once.
+        let _ = self.quota.enter(user, holder, 1, Instant::now().into_std());
+        self.left_out.remove(&holder);
+    }
+
+    /// The caller came for the place and did not get it.
+    pub fn leave_out(&mut self, place: &Place) {
+        let has_one = self.round == place.round && self.quota.of(place.holder) > 0;
+        if !has_one && self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.insert(place.holder);
+        }
+    }
+
+    /// Whether somebody was left out who could take a place from one that has several.
+    pub fn awaits(&self) -> bool {
+        !self.left_out.is_empty() && self.quota.has_much(1)
+    }
+
+    /// The round begins: whoever was waited for has not come.
+    pub fn begin(&mut self) {
+        self.left_out.clear();
     }
 
     /// What the user was given before.
@@ -108,6 +176,13 @@ impl Seats {
 
 /// How long a user whose rows are not kept waits until they are made again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How many peers that were left out are known, at most.
+const LEFT_OUT_MAX: usize = 1024;
+
+/// Why a place is refused to another certificate than its own, beside the reasons of the messages.
+const OTHER_CERTIFICATE: &str = "certificate";
+/// Why to whoever had it before, and why a request is given up that was taken.
+pub(super) const DISPLACED: &str = "displaced";
 
 #[cfg(test)]
 mod tests {
@@ -118,7 +193,8 @@ mod tests {
         let mut seats = Seats::new(10);
         let (now, sealed) = (Instant::now(), Bytes::from_static(b"sealed"));
         for user in [0, 1] {
-            seats.take(7, user, None);
+            let place = Place { round: 7, user, certificate: None, holder: Holder::of_number(1) };
+            seats.take(&place, 2);
             assert_eq!(seats.given(7, user, now), Given::Nothing);
             seats.keep(7, user, &sealed, now);
         }
@@ -130,5 +206,50 @@ mod tests {
         assert_eq!(seats.given(8, 0, now), Given::Nothing);
         seats.clear();
         assert_eq!((seats.given(7, 0, now), seats.bytes), (Given::Nothing, 0));
+    }
+    #[test]
+    fn whoever_is_left_out_is_waited_for_once_and_takes_from_whoever_has_more() {
+        let place = |number, user| {
+            let holder = Holder::of_number(number);
+            Place { round: 7, user, certificate: None, holder }
+        };
+        let mut seats = Seats::new(10);
+        for user in 0..3 {
+            assert!(!seats.gives_way(&place(1, user)));
+            seats.take(&place(1, user), 3);
+        }
+        assert!(!seats.awaits(), "nobody else has come");
+        // One that has a place is not left out, nor is a place its holder's own to take.
+        seats.leave_out(&place(1, 2));
+        assert!(!seats.awaits() && !seats.gives_way(&place(1, 0)));
+        seats.leave_out(&place(2, 2));
+        assert!(seats.awaits() && seats.gives_way(&place(2, 2)));
+        seats.give(&place(2, 2));
+        assert!(!seats.awaits());
+        assert_eq!(seats.is_anothers(&place(1, 2)), Some(DISPLACED));
+        assert_eq!(
+            (seats.is_anothers(&place(2, 2)), seats.is_anothers(&place(3, 2))),
+            (None, None)
+        );
+        // Two and one now.
+        assert!(!seats.gives_way(&place(1, 2)) && !seats.gives_way(&place(2, 0)));
+        // A third takes one of the two, after which nobody has several.
+        assert!(seats.gives_way(&place(3, 0)) && !seats.gives_way(&place(3, 2)));
+        seats.give(&place(3, 0));
+        seats.leave_out(&place(4, 0));
+        assert!(!seats.awaits(), "it could take nothing");
+        // Those that were left out when the round began are waited for in the next, not in the one after it.
+        let next = |number, user| Place { round: 8, ..place(number, user) };
+        seats.clear();
+        for user in 0..3 {
+            seats.take(&next(1, user), 3);
+        }
+        assert!(seats.awaits());
+        seats.begin();
+        assert!(!seats.awaits());
+        for holder in 0..2 * LEFT_OUT_MAX as u64 {
+            seats.leave_out(&next(10 + holder, 0));
+        }
+        assert_eq!(seats.left_out.len(), LEFT_OUT_MAX);
     }
 }

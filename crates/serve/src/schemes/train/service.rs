@@ -121,10 +121,10 @@ impl FederatedTraining for TrainService {
         &self,
         mut request: Request<UserRequest>,
     ) -> Result<Response<UserRequestReply>, Status> {
+        let place = Place::of(&request, request.get_ref().round, request.get_ref().user);
         let _reservation = self.hold(&mut request)?;
-        let certificate = request.extensions().get().copied();
-        let UserRequest { round, user, sealed } = request.into_inner();
-        self.host.request(Place { round, user, certificate }, sealed).await?;
+        let sealed = request.into_inner().sealed;
+        self.host.request(place, sealed).await?;
         Ok(Response::new(UserRequestReply {}))
     }
 
@@ -138,10 +138,9 @@ impl FederatedTraining for TrainService {
     }
 
     async fn rows(&self, mut request: Request<RowsRequest>) -> Result<Response<RowsReply>, Status> {
+        let place = Place::of(&request, request.get_ref().round, request.get_ref().user);
         let _reservation = self.hold(&mut request)?;
-        let certificate = request.extensions().get().copied();
-        let RowsRequest { round, user, wait_ms } = request.into_inner();
-        let place = Place { round, user, certificate };
+        let wait_ms = request.into_inner().wait_ms;
         let sealed = self.host.rows(place, self.wait(wait_ms)).await?;
         Ok(Response::new(RowsReply { sealed }))
     }
@@ -150,10 +149,10 @@ impl FederatedTraining for TrainService {
         &self,
         mut request: Request<UploadRequest>,
     ) -> Result<Response<UploadReply>, Status> {
+        let place = Place::of(&request, request.get_ref().round, request.get_ref().user);
         let _reservation = self.hold(&mut request)?;
-        let certificate = request.extensions().get().copied();
-        let UploadRequest { round, user, sealed } = request.into_inner();
-        self.host.upload(Place { round, user, certificate }, sealed).await?;
+        let sealed = request.into_inner().sealed;
+        self.host.upload(place, sealed).await?;
         Ok(Response::new(UploadReply {}))
     }
 

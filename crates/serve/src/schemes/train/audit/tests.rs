@@ -12,6 +12,7 @@ use super::super::metrics::TrainMetrics;
 use super::super::seats::{Place, Seats};
 use super::super::{CommitError, MemoryError, RoundMemory};
 use super::*;
+use crate::host::quota::Holder;
 
 fn refused(round: u64, user: u32) -> Event {
     Event::Refused { round, user, what: "upload", reason: "not_finite" }
@@ -252,7 +253,7 @@ async fn no_round_opens_while_the_log_cannot_be_written_and_an_open_one_ends() {
     is_full.store(true, Ordering::Relaxed);
     let context = Context::new(&terms, round, 0);
     let mut session = UserSession::new(&pin, context, None).unwrap();
-    let place = Place { round, user: 0, certificate: None };
+    let place = Place { round, user: 0, certificate: None, holder: Holder::default() };
     let sealed = session.request(&[3]).unwrap();
     host.request(place, sealed.into()).await.unwrap();
     host.rows(place, Duration::from_secs(9)).await.unwrap();
