@@ -39,6 +39,7 @@ pub(crate) mod metrics;
 mod named;
 pub(crate) mod network;
 pub(crate) mod peers;
+pub(crate) mod places;
 pub(crate) mod push;
 pub(crate) mod quota;
 pub(crate) mod reload;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tonic::Extensions;
 
+use crate::batch::Origin;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::tls::PeerCertificate;
 
@@ -26,9 +27,14 @@ impl Holder {
             Some(certificate) => Self(certificate.number()),
             None => {
                 let reservation = extensions.get::<Arc<Reservation>>();
-                Self(origin_of(reservation.map(AsRef::as_ref)).peer)
+                Self::of_origin(origin_of(reservation.map(AsRef::as_ref)))
             }
         }
+    }
+
+    /// The peer that a request comes from, whatever its certificate: as queues know it.
+    pub fn of_origin(origin: Origin) -> Self {
+        Self(origin.peer)
     }
 
     /// The one of a number.

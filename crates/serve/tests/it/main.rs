@@ -4,6 +4,7 @@
 
 mod announced;
 mod bags;
+mod beside;
 mod ckks;
 mod collector;
 mod common;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hushtable_infer::shares::DealtBy;
+use hushtable_oram::wire::{DUMMY, UserSession};
 use hushtable_pir::dpf::Side;
 use hushtable_serve::wire::federated_training_client::FederatedTrainingClient;
 use hushtable_serve::wire::hybrid_inference_client::HybridInferenceClient;
@@ -25,8 +26,8 @@ use tonic::codegen::tokio_stream;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::common::{Certificates, Running, in_time, until};
-use crate::hybrid_common::{bundle, input, outputs, spec};
-use crate::shares::{Bundle, assert_near as assert_logits, client_spec, parts};
+use crate::hybrid_common::{bundle, input, spec};
+use crate::shares::{Bundle, assert_near as assert_logits, client_spec};
 use crate::shares_dealt::{READY, USED, shared_parts};
 use crate::train_common::{self, SOON, USERS_MAX};
 
@@ -34,13 +35,13 @@ use crate::train_common::{self, SOON, USERS_MAX};
 const HOG: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A connection from there.
-async fn hog(url: String) -> Channel {
+pub(crate) async fn hog(url: String) -> Channel {
     let endpoint = Endpoint::from_shared(url).unwrap().local_address(Some(HOG.into()));
     endpoint.connect().await.unwrap()
 }
 
 /// What takes all it can until it is dropped: so many at once of what `ask` does.
-fn flood<F>(count: usize, ask: impl Fn(u64) -> F + Clone + Send + 'static) -> JoinSet<()>
+pub(crate) fn flood<F>(count: usize, ask: impl Fn(u64) -> F + Clone + Send + 'static) -> JoinSet<()>
 where
     F: Future<Output = ()> + Send,
 {
@@ -72,11 +73,14 @@ async fn median<T>(mut ask: impl AsyncFnMut(u64) -> T) -> Duration {
 /// too, which takes its processors from the servers.
 #[track_caller]
 fn assert_near(alone: Duration, beside: Duration) {
-    let most = (3 * alone).max(alone + Duration::from_millis(50));
-    assert!(beside <= most, "{beside:?} beside a neighbour, {alone:?} alone");
+    assert!(is_near(alone, beside), "{beside:?} beside a neighbour, {alone:?} alone");
 }
 
-fn start(spec: HybridServerSpec) -> Running {
+pub(crate) fn is_near(alone: Duration, beside: Duration) -> bool {
+    beside <= (3 * alone).max(alone + Duration::from_millis(50))
+}
+
+pub(crate) fn start(spec: HybridServerSpec) -> Running {
     Running::start(HybridServer::open(spec).unwrap())
 }
 
@@ -86,44 +90,9 @@ fn patient(endpoint: EndpointSpec) -> HybridClientSpec {
     HybridClientSpec { retry_max: Duration::from_secs(1), garbler: Garbler::Server, ..spec }
 }
 
-async fn connect(server: &Running) -> HybridClient {
+pub(crate) async fn connect(server: &Running) -> HybridClient {
     let endpoint = EndpointSpec::new(server.url(), None);
     HybridClient::connect(&patient(endpoint)).await.unwrap()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn precomputes_that_are_only_begun_keep_nobody_out() {
-    let folder = TempDir::new().unwrap();
-    let server = start(HybridServerSpec { precomputes_max: 4, ..spec(bundle(folder.path(), 1)) });
-    let client = connect(&server).await;
-    let plan = Bytes::copy_from_slice(client.info().plan.as_bytes());
-    let predict = async |seed| {
-        let found = client.predict(&input(seed), None).await.unwrap();
-        assert!((found.outputs[0] - outputs(1, &input(seed))[0]).abs() < 1.0 / 64.0);
-    };
-    let alone = median(predict).await;
-    let raw = HybridInferenceClient::new(hog(server.url()).await);
-    let floods = flood(4, move |number| {
-        let mut raw = raw.clone();
-        let id = Bytes::from([number.to_le_bytes(), [7; 8]].concat());
-        let begin = HybridBeginRequest { plan: plan.clone(), id, client_garbles: false };
-        async move {
-            let refused = raw.begin(begin).await.err();
-            let is_limit = |status| match refusal_of(&status) {
-                Some(Refusal::Busy { limit: Limit::Precomputes | Limit::PeerRequests, .. }) => true,
-                other => panic!("{other:?}: {status:?}"),
-            };
-            assert!(refused.is_none_or(is_limit));
-        }
-    });
-    until("all places are taken", async || {
-        server.metric("hushtable_precomputes_open").await >= 4.0
-    })
-    .await;
-    let beside = median(predict).await;
-    assert_eq!(floods.len(), 4, "the flood goes on");
-    drop(floods);
-    assert_near(alone, beside);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -266,7 +235,7 @@ async fn precomputes_that_are_begun_count_against_what_a_client_may_begin() {
 }
 
 /// Left and right of a bundle, with few places.
-fn pair(of: impl Fn(Side, Option<&str>) -> SharesServerSpec) -> [Running; 2] {
+pub(crate) fn pair(of: impl Fn(Side, Option<&str>) -> SharesServerSpec) -> [Running; 2] {
     let start = |spec| {
         let spec = SharesServerSpec { inferences_max: 8, ..spec };
         Running::start(SharesServer::open(spec).unwrap())
@@ -276,7 +245,7 @@ fn pair(of: impl Fn(Side, Option<&str>) -> SharesServerSpec) -> [Running; 2] {
 }
 
 /// Floods each of the servers with parts that the other one never gets.
-async fn half_sent(
+pub(crate) async fn half_sent(
     servers: &[Running; 2],
     parts: [hushtable_serve::wire::SharesPredictRequest; 2],
 ) -> [JoinSet<()>; 2] {
@@ -290,31 +259,6 @@ async fn half_sent(
         }));
     }
     floods.try_into().expect("both")
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn inferences_that_are_half_sent_keep_nobody_out() {
-    let bundle = Bundle::write(31);
-    let servers = pair(|side, peer| bundle.spec(side, peer));
-    let client = SharesClient::connect(&client_spec(&servers)).await.unwrap();
-    let (dense, indices, expected) = bundle.users(1);
-    let predict = async |_| {
-        let found = client.predict(1, &dense, &indices).await.unwrap();
-        assert_logits(&found.logits, &expected);
-        assert!(found.stats.retries <= 1, "{:?}", found.stats);
-    };
-    let alone = median(predict).await;
-    let floods = half_sent(&servers, parts(&client, &dense, &indices)).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let beside = median(predict).await;
-    assert!(server_sum(&servers, "hushtable_displaced_total").await >= 2.0);
-    assert!(floods.iter().all(|flood| flood.len() == 12), "the floods go on");
-    assert_near(alone, beside);
-}
-
-async fn server_sum(servers: &[Running; 2], name: &str) -> f64 {
-    let [left, right] = servers;
-    left.metric(name).await + right.metric(name).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -344,15 +288,17 @@ async fn inferences_that_are_half_sent_use_no_precompute_up() {
 }
 
 /// Takes a place of a round for whoever is at the other end of `raw`.
-async fn take_place(
+pub(crate) async fn take_place(
     raw: &FederatedTrainingClient<Channel>,
     client: &TrainClient,
     round: u64,
     user: u32,
-) -> Result<(), Option<TrainRefusal>> {
-    let sealed = client.session(round, user, None).unwrap().request(&[7]).unwrap().into();
+) -> Result<UserSession, Option<TrainRefusal>> {
+    let mut session = client.session(round, user, None).unwrap();
+    let sealed = session.request(&[7]).unwrap().into();
     let asked = raw.clone().request(UserRequest { round, user, sealed }).await;
-    asked.map(drop).map_err(|status| refusal_of(&status).and_then(|refusal| refusal.of().cloned()))
+    let refused = |status| refusal_of(&status).and_then(|refusal| refusal.of().cloned());
+    asked.map(|_| session).map_err(refused)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -364,11 +310,14 @@ async fn a_round_that_one_peer_fills_has_a_place_for_another_from_the_next_one_o
             Endpoint::from_shared(server.url()).unwrap().local_address(Some(from.into()));
         FederatedTrainingClient::new(endpoint.connect_lazy())
     });
+    let take = async |raw: &_, client: &_, round, user| {
+        take_place(raw, client, round, user).await.map(drop)
+    };
     let places = 0..USERS_MAX as u32;
     let taken = |user| Err(Some(TrainRefusal::AlreadyDone { what: "request".into(), user }));
     let fill = async |round| {
         for user in places.clone() {
-            assert_eq!(take_place(&hog, &operator, round, user).await, Ok(()));
+            assert_eq!(take(&hog, &operator, round, user).await, Ok(()));
         }
     };
     let begun = async |rounds| {
@@ -379,7 +328,7 @@ async fn a_round_that_one_peer_fills_has_a_place_for_another_from_the_next_one_o
     let round = operator.open_round(RoundSpec::new(USERS_MAX)).await.unwrap();
     fill(round).await;
     begun(1).await;
-    let late = take_place(&honest, &operator, round, 0).await;
+    let late = take(&honest, &operator, round, 0).await;
     assert!(late.is_err(), "{late:?}");
     operator.finish(round, true, SOON).await.unwrap();
 
@@ -395,7 +344,7 @@ async fn a_round_that_one_peer_fills_has_a_place_for_another_from_the_next_one_o
     begun(2).await;
     assert!(began.elapsed() < Duration::from_secs(3), "nobody is waited for any more");
     honest.clone().request(asked).await.unwrap();
-    assert_eq!(take_place(&hog, &operator, round, 3).await, taken(3));
+    assert_eq!(take(&hog, &operator, round, 3).await, taken(3));
     let rows = RowsRequest { round, user: 3, wait_ms: None };
     let rows = honest.clone().rows(rows).await.unwrap().into_inner();
     assert_eq!(session.reply(&rows.sealed).unwrap().rows[..3], [27.0, 28.0, 29.0]);
@@ -403,17 +352,17 @@ async fn a_round_that_one_peer_fills_has_a_place_for_another_from_the_next_one_o
     let report = operator.finish(round, true, SOON).await.unwrap();
     assert_eq!((report.requested, report.uploaded), (USERS_MAX, 1));
     let slots = train_common::SLOTS;
-    assert_eq!(seen.lock().unwrap().begun[1][3 * slots..][..2], [9, hushtable_oram::wire::DUMMY]);
+    assert_eq!(seen.lock().unwrap().begun[1][3 * slots..][..2], [9, DUMMY]);
 
     // Of places that are not all taken, too.
     let round = operator.open_round(RoundSpec::new(USERS_MAX)).await.unwrap();
     for user in 0..3 {
-        assert_eq!(take_place(&hog, &operator, round, user).await, Ok(()));
+        assert_eq!(take(&hog, &operator, round, user).await, Ok(()));
     }
-    assert_eq!(take_place(&honest, &operator, round, 0).await, Ok(()));
+    assert_eq!(take(&honest, &operator, round, 0).await, Ok(()));
     // They have two and one now: nobody gives any more.
-    assert_eq!(take_place(&honest, &operator, round, 1).await, taken(1));
-    assert_eq!(take_place(&hog, &operator, round, 0).await, taken(0));
+    assert_eq!(take(&honest, &operator, round, 1).await, taken(1));
+    assert_eq!(take(&hog, &operator, round, 0).await, taken(0));
     operator.abandon(round).await.unwrap();
     server.stop().unwrap();
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -16,6 +17,8 @@ use crate::labels::TableLabel;
 pub(super) struct CkksMetrics {
     passes: PassFamilies,
     check_seconds: Family<TableLabel, Gauge<f64, AtomicU64>>,
+    /// Uploads that lost their place to a client that had fewer.
+    pub displaced: Counter,
     /// Clients' keys.
     pub keys: KeyMetrics,
 }
@@ -28,6 +31,11 @@ impl CkksMetrics {
             "What one encrypted query took at the start",
             Unit::Seconds,
             self.check_seconds.clone(),
+        );
+        r.register(
+            "displaced",
+            "Uploads that lost their place to a client that had fewer",
+            self.displaced.clone(),
         );
         self.keys.register(r);
     }

@@ -111,7 +111,7 @@ fn offer(
     let computing = Computing { computation: Arc::clone(&computation), threads };
     let scheduler =
         Scheduler::start_on(&Runner::start(&loading.vitals)?, Arc::new(computing), passes);
-    let service = CkksService::new(computation, keys, scheduler, pass);
+    let service = CkksService::new(computation, keys, scheduler, pass, metrics.displaced.clone());
     let grpc = EncryptedInferenceServer::from_arc(Arc::clone(&service))
         .max_decoding_message_size(settings.message_bytes_max);
     Ok(Arc::new(Routed { grpc, service }))

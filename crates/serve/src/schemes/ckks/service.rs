@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hushtable_infer::dlrm::{self, Keys};
 use hushtable_pir::onion::KeyId;
-use tokio::sync::Semaphore;
+use prometheus_client::metrics::counter::Counter;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::CkksRefusal;
@@ -18,6 +18,8 @@ use crate::batch::{Answered, Scheduler};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
+use crate::host::places::Places;
+use crate::host::quota::{Full, Holder};
 use crate::keys::refusal::KeysRefusal;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
 use crate::peer::values::{microseconds, version_from_wire};
@@ -63,8 +65,8 @@ pub(super) struct CkksService {
     info: InferInfoReply,
     plan: Bytes,
     admission: Admission,
-    /// Uploads under way: each holds hundreds of megabytes.
-    uploads: Semaphore,
+    /// Uploads under way: each holds hundreds of megabytes, for as long as its client likes to send.
+    uploads: Arc<Places>,
 }
 
 impl CkksService {
@@ -73,11 +75,12 @@ impl CkksService {
         keys: KeyStore<Arc<Computation>>,
         scheduler: Scheduler<Computing>,
         pass: Duration,
+        displaced: Counter,
     ) -> Arc<Self> {
         let info = InferInfoReply::from(&computation.info);
         let plan = info.plan.clone();
         let (keys, admission) = (Arc::new(keys), Admission::new(pass));
-        let uploads = Semaphore::new(UPLOADS_MAX);
+        let uploads = Places::new(UPLOADS_MAX, displaced);
         Arc::new(Self { computation, keys, scheduler, info, plan, admission, uploads })
     }
 
@@ -98,6 +101,7 @@ impl CkksService {
     async fn upload(
         &self,
         mut chunks: Streaming<UploadKeysRequest>,
+        holder: Holder,
         reservation: Option<&Reservation>,
     ) -> Result<Stored, Status> {
         self.admission.check_open()?;
@@ -123,24 +127,28 @@ impl CkksService {
             while chunks.message().await?.is_some() {}
             return Ok(Stored { id, evicted: 0, held: true });
         }
-        // The semaphore is never closed.
-        let _turn = self
-            .uploads
-            .try_acquire()
-            .map_err(|_| Refusal::Busy { limit: Limit::Uploads, retry_after: UPLOAD_RETRY })?;
+        let busy = || Refusal::Busy { limit: Limit::Uploads, retry_after: UPLOAD_RETRY };
+        let mut place = self.uploads.enter(holder).map_err(|Full| busy())?;
         self.admission.hold(reservation, upload_bytes(&self.computation.info))?;
-        let mut bytes = Vec::with_capacity(key_bytes);
-        let mut next = Some(first.bytes);
-        while let Some(chunk) = next {
-            let found = bytes.len() + chunk.len();
-            if found > key_bytes {
-                return Err(wrong(format!(
-                    "{found} bytes and more, where there should be {key_bytes}"
-                )));
+        let read = async {
+            let mut bytes = Vec::with_capacity(key_bytes);
+            let mut next = Some(first.bytes);
+            while let Some(chunk) = next {
+                let found = bytes.len() + chunk.len();
+                if found > key_bytes {
+                    return Err(wrong(format!(
+                        "{found} bytes and more, where there should be {key_bytes}"
+                    )));
+                }
+                bytes.extend_from_slice(&chunk);
+                next = chunks.message().await?.map(|message| message.bytes);
             }
-            bytes.extend_from_slice(&chunk);
-            next = chunks.message().await?.map(|message| message.bytes);
-        }
+            Ok::<_, Status>(bytes)
+        };
+        let bytes = tokio::select! {
+            bytes = read => bytes?,
+            () = place.lost() => return Err(busy().into()),
+        };
         if bytes.len() != key_bytes {
             let found = bytes.len();
             return Err(wrong(format!("{found} bytes, where keys of this plan have {key_bytes}")));
@@ -240,9 +248,10 @@ impl EncryptedInference for CkksService {
         &self,
         mut request: Request<Streaming<UploadKeysRequest>>,
     ) -> Result<Response<UploadKeysReply>, Status> {
+        let holder = Holder::of(request.extensions());
         let reservation = request.extensions_mut().remove::<Arc<Reservation>>();
         let Stored { id, evicted, held } =
-            self.upload(request.into_inner(), reservation.as_deref()).await?;
+            self.upload(request.into_inner(), holder, reservation.as_deref()).await?;
         Ok(Response::new(UploadKeysReply {
             key_id: Bytes::copy_from_slice(id.as_bytes()),
             evicted: Some(evicted.try_into().unwrap_or(u32::MAX)),

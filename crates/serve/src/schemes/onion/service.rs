@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use hushtable_pir::onion::{self, Asked, EvaluationKeys, Geometry, KeyId};
 use hushtable_table::Version;
-use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::OnionRefusal;
@@ -22,7 +21,9 @@ use crate::batch::{Answered, Origin, Unanswered};
 use crate::host::admission::Admission;
 use crate::host::budget::{Reservation, origin_of};
 use crate::host::door::Service;
+use crate::host::quota::Holder;
 use crate::host::scheme::Loading;
+use crate::host::turns::FairTurns;
 use crate::host::{Next, Reloaded};
 use crate::keys::refusal::KeysRefusal;
 use crate::keys::{KeyParser, KeyStore, KeysError, Stored};
@@ -71,15 +72,15 @@ pub(super) struct OnionService {
     depths: Depths,
     admission: Admission,
     /// Keys and queries are parsed off the threads of connections, and by few at a time: passes
-    /// need the processors.
-    parsers: Semaphore,
+    /// need the processors. Each peer's in turn: keys take longer than many queries.
+    parsers: FairTurns,
 }
 
 impl OnionService {
     pub fn new(held: Held, loader: Loader, keys: KeyStore<Depths>, depths: Depths) -> Arc<Self> {
         let windows = held.tables().map(|table| table.info.window);
         let admission = Admission::new(windows.min().unwrap_or_default());
-        let (keys, parsers) = (Arc::new(keys), Semaphore::new(PARSERS_MAX));
+        let (keys, parsers) = (Arc::new(keys), FairTurns::new(PARSERS_MAX));
         let held = RwLock::new(Arc::new(held));
         Arc::new(Self { held, loader, keys, depths, admission, parsers })
     }
@@ -120,10 +121,16 @@ impl OnionService {
     /// Runs `work` where it may compute and read files.
     async fn parse<T: Send + 'static>(
         &self,
+        holder: Holder,
         work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        // The semaphore is never closed, and a panic was logged where it happened.
-        let _turn = self.parsers.acquire().await.map_err(|_| Refusal::Draining)?;
+        let turn = self.parsers.take(holder).await;
+        let work = move || {
+            // It ends when the work does, whether its caller waits for it or not.
+            let _turn = turn;
+            work()
+        };
+        // A panic was logged where it happened.
         tokio::task::spawn_blocking(work).await.unwrap_or(Err(Refusal::Backend))
     }
 
@@ -148,7 +155,9 @@ impl OnionService {
             bytes.extend_from_slice(&chunk.bytes);
         }
         let (keys, origin) = (Arc::clone(&self.keys), origin_of(reservation));
-        Ok(self.parse(move || keys.put(&bytes, origin).map_err(refuse)).await?)
+        Ok(self
+            .parse(Holder::of_origin(origin), move || keys.put(&bytes, origin).map_err(refuse))
+            .await?)
     }
 
     /// Checks all of a request that can be checked without its keys.
@@ -190,7 +199,7 @@ impl OnionService {
             });
             parts.collect()
         };
-        self.parse(accept).await
+        self.parse(Holder::of_origin(origin), accept).await
     }
 
     async fn answer_queries(
@@ -265,7 +274,7 @@ impl OnionService {
             }
             Ok(asked)
         };
-        let asked = self.parse(accept).await?;
+        let asked = self.parse(Holder::of_origin(origin), accept).await?;
         let answered = table.scheduler.answer_from(origin, asked).await;
         answered.map_err(|error| error.refusal(Limit::QueueQueries))
     }

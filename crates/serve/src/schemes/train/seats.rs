@@ -42,8 +42,9 @@ pub(super) struct Seats {
     seats: HashMap<u32, Seat>,
     /// Whose they are.
     quota: Quota<u32>,
-    /// Who came for a place, too late or where others have as few, and has none.
-    left_out: HashSet<Holder>,
+    /// Who came for a place of this round or an earlier one, too late or where others have as few, and has come
+    /// to each since.
+    expected: HashSet<Holder>,
     /// Bytes of replies that are kept, and how many may be.
     bytes: usize,
     bytes_max: usize,
@@ -72,8 +73,8 @@ pub(super) enum Given {
 impl Seats {
     /// Places whose replies take `bytes_max` at most.
     pub fn new(bytes_max: usize) -> Self {
-        let (quota, left_out) = (Quota::new(0), HashSet::new());
-        Self { round: 0, seats: HashMap::new(), quota, left_out, bytes: 0, bytes_max }
+        let (quota, expected) = (Quota::new(0), HashSet::new());
+        Self { round: 0, seats: HashMap::new(), quota, expected, bytes: 0, bytes_max }
     }
 
     /// The round is over: nothing of it is kept.
@@ -124,25 +125,24 @@ impl Seats {
         self.seats.insert(user, Seat { certificate, before, reply: None, sealed_at: None });
         // There is room for as many as have a number, and each number is there once.
         let _ = self.quota.enter(user, holder, 1, Instant::now().into_std());
-        self.left_out.remove(&holder);
     }
 
     /// The caller came for the place and did not get it.
     pub fn leave_out(&mut self, place: &Place) {
         let has_one = self.round == place.round && self.quota.of(place.holder) > 0;
-        if !has_one && self.left_out.len() < LEFT_OUT_MAX {
-            self.left_out.insert(place.holder);
+        if !has_one && self.expected.len() < EXPECTED_MAX {
+            self.expected.insert(place.holder);
         }
     }
 
-    /// Whether somebody was left out who could take a place from one that has several.
+    /// Whether somebody is expected who could take a place from one that has several.
     pub fn awaits(&self) -> bool {
-        !self.left_out.is_empty() && self.quota.has_much(1)
+        self.quota.has_much(1) && self.expected.iter().any(|holder| self.quota.of(*holder) == 0)
     }
 
-    /// The round begins: whoever was waited for has not come.
+    /// The round begins: whoever was expected and has not come is expected no more.
     pub fn begin(&mut self) {
-        self.left_out.clear();
+        self.expected.retain(|holder| self.quota.of(*holder) > 0);
     }
 
     /// What the user was given before.
@@ -176,8 +176,8 @@ impl Seats {
 
 /// How long a user whose rows are not kept waits until they are made again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How many peers that were left out are known, at most.
-const LEFT_OUT_MAX: usize = 1024;
+/// How many peers are expected at most.
+const EXPECTED_MAX: usize = 1024;
 
 /// Why a place is refused to another certificate than its own, beside the reasons of the messages.
 const OTHER_CERTIFICATE: &str = "certificate";
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((seats.given(7, 0, now), seats.bytes), (Given::Nothing, 0));
     }
     #[test]
-    fn whoever_is_left_out_is_waited_for_once_and_takes_from_whoever_has_more() {
+    fn whoever_is_left_out_is_waited_for_and_takes_from_whoever_has_more() {
         let place = |number, user| {
             let holder = Holder::of_number(number);
             Place { round: 7, user, certificate: None, holder }
@@ -238,18 +238,24 @@ mod tests {
         seats.give(&place(3, 0));
         seats.leave_out(&place(4, 0));
         assert!(!seats.awaits(), "it could take nothing");
-        // Those that were left out when the round began are waited for in the next, not in the one after it.
-        let next = |number, user| Place { round: 8, ..place(number, user) };
-        seats.clear();
-        for user in 0..3 {
-            seats.take(&next(1, user), 3);
-        }
-        assert!(seats.awaits());
+        // Whoever was left out is waited for as long as it comes, and in vain once.
         seats.begin();
-        assert!(!seats.awaits());
-        for holder in 0..2 * LEFT_OUT_MAX as u64 {
-            seats.leave_out(&next(10 + holder, 0));
+        for (round, comes) in [(8, true), (9, true), (10, false)] {
+            seats.clear();
+            for user in 0..3 {
+                seats.take(&Place { round, ..place(1, user) }, 3);
+            }
+            assert!(seats.awaits());
+            if comes {
+                seats.give(&Place { round, ..place(2, 1) });
+            }
+            assert_ne!(seats.awaits(), comes);
+            seats.begin();
         }
-        assert_eq!(seats.left_out.len(), LEFT_OUT_MAX);
+        assert!(!seats.awaits() && seats.expected.is_empty());
+        for holder in 0..2 * EXPECTED_MAX as u64 {
+            seats.leave_out(&place(10 + holder, 0));
+        }
+        assert_eq!(seats.expected.len(), EXPECTED_MAX);
     }
 }

@@ -12,8 +12,9 @@
 //! table to others' rows, and make the round cost what it gives to nobody.
 //!
 //! A round begins as soon as it is full, so a peer that fills it at once would leave no time in which to take a
-//! place from it. So whoever came too late for a round and has no place in it is waited for in the next one: full,
-//! it begins when they have come, or after [`LEFT_OUT_WAIT`]. Whoever was waited for in vain is not waited for again.
+//! place from it. So whoever came too late for a round is waited for in those after it, as long as it comes to each:
+//! full, a round in which one has several places begins when they have come, or after [`LEFT_OUT_WAIT`]. Whoever was
+//! waited for in vain is not waited for again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +99,6 @@ fn is_late(refused: &Refused) -> bool {
     }
 }
 
-/// How long a full round waits for whoever had no place in the last one. A client that asks for the next round sees
+/// How long a full round waits for whoever had no place in an earlier one. A client that asks for the next round sees
 /// it within that; a round itself takes minutes.
 const LEFT_OUT_WAIT: Duration = Duration::from_secs(5);
