@@ -40,6 +40,7 @@ mod settings;
 mod shards;
 mod table;
 mod trust;
+mod within;
 
 use pyo3::pymodule;
 
@@ -140,6 +141,8 @@ mod _native {
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,
         verify_table,
     };
+    #[pymodule_export]
+    use super::within::join_within;
 
     #[pymodule_export]
     #[allow(non_upper_case_globals, reason = "as Python has it")]

@@ -9,6 +9,7 @@ pub mod circles;
 pub mod files;
 pub mod imports;
 pub mod links;
+pub mod paths;
 pub mod seam;
 pub mod words;
 

@@ -67,6 +67,7 @@ mod table;
 mod tree;
 mod verify;
 mod version;
+pub mod within;
 mod writer;
 
 pub use build::{BuildSpec, build};

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _within
 from ..errors import FetchError
 from .source import Source
 
@@ -142,7 +143,7 @@ def copy(
 
     def write_down() -> None:
         for path in {chunk.path for chunk in written}:
-            sync(folder / path)
+            sync(_within.join(folder, path))
         if written:
             journal.add(written)
         written.clear()
@@ -185,7 +186,7 @@ def write_failed(folder: Path, error: OSError) -> FetchError:
 
 def _copy_one(source: Source, folder: Path, chunk: Chunk) -> str:
     data = source.read(chunk.path, chunk.first, chunk.bytes)
-    with (folder / chunk.path).open("r+b", buffering=0) as file:
+    with _within.join(folder, chunk.path).open("r+b", buffering=0) as file:
         view, done = memoryview(data), 0
         while done < len(data):
             done += os.pwrite(file.fileno(), view[done:], chunk.first + done)
@@ -203,7 +204,7 @@ def damaged(folder: Path, journal: Journal) -> list[Chunk]:
 
 def _held(folder: Path, chunk: Chunk) -> str:
     try:
-        with (folder / chunk.path).open("rb") as file:
+        with _within.join(folder, chunk.path).open("rb") as file:
             file.seek(chunk.first)
             return _digest(file.read(chunk.bytes))
     except OSError:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _native
+from .. import _native, _within
 from ..errors import (
     DamagedTable,
     Error,
@@ -112,7 +112,7 @@ class Fetch:
             raise ShardMapError(f"there is no shard {shard}: the map has {shards}, numbered from 0")
         part = "front" if shard is None else f"shard-{shard}"
         self.part = part if scheme == "pair" else f"{scheme}-{part}"
-        self._whole = folder / f"{self.map['name']}-{self.map['model'][:16]}"
+        self._whole = _within.join(folder, f"{self.map['name']}-{self.map['model'][:16]}")
         self._partial = folder / f".{self._whole.name}.{self.part}.partial"
         self._journal = self._partial.with_suffix(".journal")
         self._marks = folder / ".parts"
@@ -266,8 +266,10 @@ class Fetch:
 
     def _stand_in(self, facts: dict[str, FileFacts]) -> None:
         """Files of the right length, which are all hole at first."""
+        self._partial.mkdir(parents=True, exist_ok=True)
         for path, one in facts.items():
-            place = self._partial / path
+            # What an earlier run has left there may have been touched since.
+            place = _within.join_real(self._partial, path)
             place.parent.mkdir(parents=True, exist_ok=True)
             with place.open("ab") as file:
                 if os.fstat(file.fileno()).st_size != one.bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from .. import _within
 from .._printable import one_line
 from ..errors import ConfigError, FetchError
 
@@ -164,7 +165,7 @@ class _Folder:
 
     def facts(self, path: str) -> FileFacts | None:
         try:
-            found = (self._folder / path).stat()
+            found = _within.join(self._folder, path).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -173,7 +174,7 @@ class _Folder:
 
     def read(self, path: str, first: int, count: int) -> bytes:
         try:
-            with (self._folder / path).open("rb", buffering=0) as file:
+            with _within.join(self._folder, path).open("rb", buffering=0) as file:
                 file.seek(first)
                 data = bytearray(count)
                 view, done = memoryview(data), 0
@@ -191,7 +192,7 @@ class _Folder:
     def _failed(self, path: str, error: OSError) -> FetchError:
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return no_file(self.shown, path)
-        return FetchError(f"cannot read {self._folder / path}: {error.strerror}")
+        return FetchError(f"cannot read {_within.join(self._folder, path)}: {error.strerror}")
 
 
 class _Remote:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _within
 from .child import Child, Queue, child_environment, samples, whole_command
 from .source import Source
 from .spec import Cluster, TlsFiles, setting_flags
@@ -91,7 +92,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._wanted = Wanted.of_record(record)
         cluster = Cluster.of_record(self._wanted.cluster)
-        self._folder = Path(cluster.folder) / f"{cluster.side}-{role.name}"
+        self._folder = _within.join(Path(cluster.folder), f"{cluster.side}-{role.name}")
         self._state, self._reason = "fetching", ""
         self._server: Child | None = None
         self._served: list[str] = []
@@ -378,7 +379,7 @@ class Keeper:
         return self._folder / "shards.toml"
 
     def _copy_of(self, source: Source) -> Path | None:
-        path = self._models / f"{source.name}-{source.version[:16]}"
+        path = _within.join(self._models, f"{source.name}-{source.version[:16]}")
         return path if path.is_dir() else None
 
     def _copies(self) -> list[Path]:

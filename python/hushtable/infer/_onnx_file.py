@@ -7,12 +7,13 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import _within
 from .._fields import Fields
 from .._printable import named, quoted
 from ..errors import ConfigError, ModelError
@@ -465,7 +466,8 @@ def _beside(path: Path, location: str) -> tuple[Path, str]:
     Raises:
         ValueError: one outside the model's folder, or a link that is none of the hub's cache.
     """
-    beside = path.parent / location
+    # Some exporters write "./weights".
+    beside = _within.join(path.parent, PurePosixPath(location).as_posix())
     real = beside.resolve()
     if path.is_symlink() and real.parent == path.resolve().parent:
         return real.parent, real.name

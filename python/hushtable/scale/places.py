@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import _within
 from ..errors import ConfigError
 from .hosts import TablePlace
 
@@ -71,8 +72,10 @@ def default_place(
     """Where a table's controller is where nobody says otherwise."""
     return TablePlace(
         name,
-        str(folder / name),
-        None if keys is None else str(Path(keys).absolute() / f"{name}.key"),
-        None if counters is None else str(Path(counters).absolute() / f"{name}.counter"),
+        str(_within.join(folder, name)),
+        None if keys is None else str(_within.join(Path(keys).absolute(), f"{name}.key")),
+        None
+        if counters is None
+        else str(_within.join(Path(counters).absolute(), f"{name}.counter")),
         key_beside=keys is None,
     )

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hushtable_house::{arrows, files, links, read, root, seam, walk, words};
+use hushtable_house::{arrows, files, links, paths, read, root, seam, walk, words};
 
 fn sources() -> Vec<(PathBuf, String)> {
     let root = root();
@@ -110,6 +110,13 @@ fn what_all_schemes_share_names_none_and_none_uses_another() {
         found
     });
     assert_none(found.collect());
+}
+
+#[test]
+fn paths_that_others_name_are_joined_by_one_function() {
+    let sources = sources();
+    let found = sources.iter().flat_map(|(file, text)| paths::check_joins(file, text));
+    assert_none(found.chain(paths::check_known(&sources)).collect());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hushtable_table::within;
 use tokio::sync::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
@@ -249,7 +250,8 @@ impl Staging {
     /// Takes its place, whole.
     fn arrive(self, beside: &Path, name: &str) -> Result<PathBuf, PushRefusal> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = beside.join(format!("{name}-{:014}", now.as_millis()));
+        let name = format!("{name}-{:014}", now.as_millis());
+        let path = within::join(beside, &name).map_err(|_| PushRefusal::name(&name))?;
         fs::rename(&self.0, &path).map_err(failed("rename the folder"))?;
         let flushed = File::open(beside).and_then(|folder| folder.sync_all());
         flushed.map_err(failed("flush the folder"))?;
@@ -335,7 +337,8 @@ fn write(
     let mut rest = Bytes::new();
     let mut folders = BTreeSet::from([folder.to_owned()]);
     for PushFile { path, bytes } in files {
-        let path = folder.join(path);
+        // The names were checked; that nothing leads out of the folder is looked at once more where they are used.
+        let path = within::join_real(folder, path).map_err(failed("name a file"))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(failed("make a folder"))?;
             folders.insert(parent.to_owned());

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::within::step;
+
 /// The manifest.
 pub const MANIFEST: &str = "model.json";
 /// The tensors of the checkpoint that are no tables.
@@ -26,17 +28,17 @@ pub const PLAN_SCHEMES: [&str; 3] = ["ckks", "hybrid", "shares"];
 
 /// The bundle of the table of this name: `tables/NAME`.
 pub fn table(name: &str) -> PathBuf {
-    [TABLES, name].iter().collect()
+    [TABLES, &step(name)].iter().collect()
 }
 
 /// The file that a single server answers from for the table of this name: `prepared/NAME.onion`.
 pub fn prepared(name: &str) -> PathBuf {
-    [PREPARED, &format!("{name}.{PREPARED_EXTENSION}")].iter().collect()
+    [PREPARED, &step(&format!("{name}.{PREPARED_EXTENSION}"))].iter().collect()
 }
 
 /// How the model is computed in private, by the plan of this name and scheme: `plans/NAME.SCHEME.json`.
 pub fn plan(name: &str, scheme: &str) -> PathBuf {
-    [PLANS, &format!("{name}{}", plan_ending(scheme))].iter().collect()
+    [PLANS, &step(&format!("{name}{}", plan_ending(scheme)))].iter().collect()
 }
 
 /// How the file of a compiled plan of a scheme ends.

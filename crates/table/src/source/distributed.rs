@@ -127,8 +127,7 @@ pub(super) fn read_metadata(
             let file = match ids.get(location.file) {
                 Some(file) => *file,
                 None => {
-                    folder::check_file_name(location.file)?;
-                    let file = files.push(folder.join(location.file));
+                    let file = files.push(folder::beside(folder, location.file)?);
                     ids.insert(location.file, file);
                     file
                 }

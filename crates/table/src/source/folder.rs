@@ -14,6 +14,7 @@ use super::tensor::Entry;
 use super::{SourceError, npy, torch};
 use crate::bundle;
 use crate::error::Error;
+use crate::within::{self, LeadsOut};
 
 /// How an index of shards ends.
 pub(super) const INDEX: &str = ".index.json";
@@ -55,20 +56,12 @@ pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Refuses a file name that leads out of the checkpoint's folder.
-pub(super) fn check_file_name(name: &str) -> Result<(), SourceError> {
-    let leads_out = name.is_empty()
-        || name.contains(['/', '\\', '\0'])
-        || name == "."
-        || name == ".."
-        || name.len() > 255;
-    match leads_out {
-        false => Ok(()),
-        true => {
-            let name: String = name.chars().take(64).collect();
-            Err(SourceError::Index { reason: format!("{name:?} is no file beside it") })
-        }
-    }
+/// The file of a checkpoint in `folder` that an index of it names. A link of the hub's cache leads to where its files
+/// are, so that links are followed.
+pub(super) fn beside(folder: &Path, file: &str) -> Result<PathBuf, SourceError> {
+    within::join(folder, file).map_err(|LeadsOut { path }| SourceError::Index {
+        reason: format!("{path:?} is no file beside it"),
+    })
 }
 
 /// Lists the tensors of the shards that an index names.
@@ -94,12 +87,12 @@ pub(super) fn read_index(path: &Path, files: &mut Files) -> Result<Vec<Found>, E
             let reason = format!("it names a file of over {PATH_BYTES_MAX} bytes");
             return Err(wrong(SourceError::Index { reason }));
         }
-        file.split('/').try_for_each(check_file_name).map_err(wrong)?;
+        beside(folder, file).map_err(wrong)?;
         shards.entry(file).or_default().push(tensor);
     }
     let mut found = Vec::new();
     for (shard, tensors) in shards {
-        let file = files.push(folder.join(shard));
+        let file = files.push(beside(folder, shard).map_err(wrong)?);
         let opened = files.open(file)?;
         let entries = match Path::new(shard).extension().and_then(|it| it.to_str()) {
             Some("bin" | "pt" | "pth") => torch::read_entries(&opened),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hushtable_oram::round::Error as RoundError;
 use hushtable_oram::round::backup::{Backup, BackupManifest};
+use hushtable_table::within;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, sleep};
 
@@ -44,7 +45,7 @@ impl Backups {
                  with no dot",
             ));
         }
-        let to = dir.join(name);
+        let to = within::join(dir, name).map_err(|error| refused(&error.to_string()))?;
         let give_up = Instant::now() + wait_max;
         loop {
             if let Some(manifest) = self.finished(name)? {
