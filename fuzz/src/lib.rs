@@ -67,6 +67,17 @@ impl Damage {
     }
 }
 
+/// Changes `bytes` from `at` on, wherever in them that is, or puts the damage in their place where it is longer.
+pub fn hurt(bytes: &mut Vec<u8>, at: u32, damage: &[u8]) {
+    match damage.len() <= bytes.len() {
+        true => {
+            let at = at as usize % bytes.len().max(1);
+            bytes[at..].iter_mut().zip(damage).for_each(|(byte, damage)| *byte ^= damage);
+        }
+        false => damage.clone_into(bytes),
+    }
+}
+
 /// Runs `work` in a folder that lives as long as the fuzzer, in memory where the system has that.
 pub fn with_folder<T>(work: impl FnOnce(&Path) -> T) -> T {
     thread_local! {

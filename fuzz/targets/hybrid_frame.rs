@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use hushtable_fuzz::small_hybrid;
+use hushtable_fuzz::{hurt, small_hybrid};
 use hushtable_infer::hybrid::records::RecordError;
 use hushtable_infer::hybrid::{
     HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Parallel, Party, Records,
@@ -29,14 +29,14 @@ type Halves = [Arc<Kept>; 2];
 
 // A prediction of which one frame is damaged on its way, either way: an error or other numbers, and never a
 // panic.
-fuzz_target!(|input: (bool, u8, Vec<u8>)| {
+fuzz_target!(|input: (bool, u8, u32, Vec<u8>)| {
     static MODEL: OnceLock<(Arc<HybridModel>, [Halves; 2])> = OnceLock::new();
     let (model, kept) = MODEL.get_or_init(|| {
         let model = small_hybrid();
         let kept = [Party::Client, Party::Server].map(|garbler| precompute(&model, garbler));
         (model, kept)
     });
-    let (is_client, which, damage) = input;
+    let (is_client, which, at, damage) = input;
     let garbler = if is_client { Party::Client } else { Party::Server };
     let [ours, theirs] = kept[usize::from(!is_client)].clone().map(|half| half as Arc<dyn Records>);
     let x = vec![5; model.outline().program().input.count()];
@@ -44,24 +44,21 @@ fuzz_target!(|input: (bool, u8, Vec<u8>)| {
     let mut client = OnlineClient::new(outline, garbler, ours, &x).expect("a client");
     let mut server = OnlineServer::new(Arc::clone(model), garbler, theirs).expect("a server");
     let mut frames = 0;
-    let mut hurt = |frame: &mut Vec<u8>| {
+    let mut pass = |frame: &mut Vec<u8>| {
         if frames == which {
-            match damage.len() <= frame.len() {
-                true => frame.iter_mut().zip(&damage).for_each(|(byte, damage)| *byte ^= damage),
-                false => frame.clone_from(&damage),
-            }
+            hurt(frame, at, &damage);
         }
         frames = frames.saturating_add(1);
     };
     loop {
         while let Some(mut frame) = client.pull() {
-            hurt(&mut frame);
+            pass(&mut frame);
             if server.push(&frame).is_err() {
                 return;
             }
         }
         let Ok(Some(mut frame)) = server.pull() else { return };
-        hurt(&mut frame);
+        pass(&mut frame);
         if client.push(&frame).is_err() {
             return;
         }
