@@ -43,6 +43,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/target/pycache
 # What `make test` sets: tests are compiled while the module's last crates keep one core.
 WITH_TESTS ?=
+# How long `make fuzz` runs each decoder; 600 for the long run.
+FUZZ_SECONDS ?= 60
 # `make test CHANGED=1`: the tests of what differs from main, and of what depends on it. FILTER, PART: some of Rust's.
 CHANGED ?=
 FILTER ?=
@@ -297,8 +299,8 @@ notebooks: setup ## Runs examples/notebooks and keeps what they print; test-note
 stress: setup ## The tests of `make test` ten times on a busy machine; says what failed
 	.ci/stress 10
 
-fuzz: ## Every decoder for 60 s; needs nightly and cargo-fuzz
-	fuzz/run 60
+fuzz: ## Every decoder for 60 s (FUZZ_SECONDS=600: the long run); needs nightly and cargo-fuzz
+	fuzz/run $(FUZZ_SECONDS)
 
 clean: ## Forget the environment and what was built
 	rm -rf $(VENV) $(TORCH) target
