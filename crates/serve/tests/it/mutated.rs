@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hushtable_oram::round::ControllerSpec;
 use hushtable_pir::dpf::Side;
 use hushtable_serve::{
     CkksClient, CkksClientSpec, CkksServer, CkksServerSpec, ClientSpec, EndpointSpec, Garbler,
     HybridClient, HybridClientSpec, HybridServer, HybridServerSpec, LookupClient, OnionClient,
-    OnionClientSpec, OnionServer, OnionServerSpec, SharesClient, SharesClientSpec, SharesServer,
+    OnionClientSpec, OnionServer, OnionServerSpec, RoundSpec, SharesClient, SharesClientSpec,
+    SharesServer, TrainClient, TrainClientSpec, TrainServer,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -22,7 +24,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Pair, Running, network, row, table, until};
-use crate::{hybrid_common, infer_common, shares};
+use crate::{hybrid_common, infer_common, shares, train_common};
 
 /// Which way frames are changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -331,6 +333,70 @@ async fn a_prediction_on_shares() {
         let Ok(client) = SharesClient::connect(&spec).await else { return false };
         let Ok(found) = client.predict(1, &dense, &indices).await else { return false };
         assert!(!is_honest || (found.logits[0] - expected[0]).abs() < 1.0 / 128.0);
+        true
+    })
+    .await;
+}
+
+/// What users send and get is sealed, so what is changed on the way changes no row and no update.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_of_training() {
+    let folder = TempDir::new().unwrap();
+    let shape = (300, train_common::DIM);
+    let mut spec = ControllerSpec::new("films", shape, (2, train_common::SLOTS));
+    spec.fdp.epsilon = f64::INFINITY;
+    spec.cached_levels = 0;
+    let mut rows = |first: u64, out: &mut [f32]| {
+        out.iter_mut().zip(first * shape.1 as u64..).for_each(|(number, at)| *number = at as f32);
+        Ok(())
+    };
+    let (place, _) = train_common::create(&folder, &spec, &mut rows);
+    let pin = place.pin().unwrap();
+    let made = TrainServer::of_controller(train_common::spec(), place, |_, _| {});
+    let server = Running::start(made.unwrap());
+    let between = Between::start(server.addr).await;
+    // The operator whose frames nobody changes clears away what a session left.
+    let straight = train_common::connect(&server).await;
+    let wait = 4 * CALL_MAX;
+    let spec = TrainClientSpec {
+        call_max: wait,
+        pin: Some(pin),
+        ..TrainClientSpec::new(between.endpoint())
+    };
+    runs(&[&between], &[&server], async |is_honest| {
+        // One that is just being committed is over the next time.
+        until("no round is open", async || match straight.info().await.unwrap().open {
+            Some((round, _)) => {
+                drop(straight.abandon(round).await);
+                false
+            }
+            None => true,
+        })
+        .await;
+        // One is taken away from the row in each round that ended with its update.
+        let before = straight.info().await.unwrap().rounds;
+        let expected = 27.0 - before as f32;
+        let Ok(client) = TrainClient::connect(&spec).await else { return false };
+        let Ok(round) = client.open_round(RoundSpec::new(2)).await else { return false };
+        let asked = train_common::try_ask(&client, round, 0, &[9]).await;
+        let Ok(mut user) = asked else { return false };
+        if client.close_requests(round).await.is_err() {
+            return false;
+        }
+        let Ok(sealed) = client.rows(round, 0, wait).await else { return false };
+        match user.reply(&sealed) {
+            Ok(reply) => assert_eq!(reply.rows[0], expected),
+            Err(error) => {
+                assert!(!is_honest, "{error}");
+                return false;
+            }
+        }
+        if train_common::try_learn(&client, &mut user, 1.0, 1.0).await.is_err() {
+            return false;
+        }
+        let Ok(report) = client.finish(round, true, wait).await else { return false };
+        // Nothing but TLS holds the operator's words against bits that are flipped on the way.
+        assert!(!is_honest || (report.rounds, report.uploaded) == (before + 1, 1));
         true
     })
     .await;
