@@ -11,7 +11,7 @@ use hushtable_mpc::garble::WINDOW_MAX;
 use super::error::Error;
 use super::graph::{Network, Node, Op, Post};
 use super::value::{Affine, FloatActivation, FloatStage, FloatTerm, Sum, Value, concat, each};
-use crate::hybrid::check::{POST_MAX, TERMS_MAX, WEIGHTS_MAX};
+use crate::hybrid::check::{POST_MAX, TERMS_MAX, WEIGHTS_MAX, WEIGHTS_SUM_MAX};
 use crate::hybrid::program::{Convolution, Pool, Shape};
 use crate::hybrid::windows::windows;
 
@@ -39,7 +39,13 @@ pub fn lower(network: &Network) -> Result<Lowered, Error> {
     let readers = readers(network, output);
     let mut left = readers.clone();
     left[output] += 1;
-    let mut own = Lowering { network, stages: Vec::new() };
+    let mut own = Lowering { network, stages: Vec::new(), weights: 0 };
+    // Before any of them are put among zeros.
+    for (index, node) in network.nodes().iter().enumerate() {
+        if readers[index + 1] > 0 || index + 1 == output {
+            own.count(&node.name, weights_of(network, node))?;
+        }
+    }
     let input = Value::Tensor { tensor: 0, shape: network.input(), affine: None, is_own: false };
     let mut values = vec![Some(input)];
     for (index, node) in network.nodes().iter().enumerate() {
@@ -110,12 +116,36 @@ fn readers(network: &Network, output: usize) -> Vec<usize> {
     readers
 }
 
+/// Weights of a node, with zeros between groups.
+fn weights_of(network: &Network, node: &Node) -> usize {
+    match &node.op {
+        Op::Conv { convolution, .. } => convolution.weights(),
+        Op::Linear { outputs, .. } => outputs * network.shape(node.inputs[0]).count(),
+        _ => 0,
+    }
+}
+
 pub(super) struct Lowering<'n> {
     network: &'n Network,
     stages: Vec<FloatStage>,
+    /// Of all stages, those included that nodes still to come have.
+    weights: usize,
 }
 
 impl Lowering<'_> {
+    /// Counts weights that a node is about to have.
+    pub(super) fn count(&mut self, name: &str, weights: usize) -> Result<(), Error> {
+        self.weights = self.weights.saturating_add(weights);
+        if self.weights <= WEIGHTS_SUM_MAX {
+            return Ok(());
+        }
+        let why = format!(
+            "with its weights, zeros between groups and factors of planes among them, the network has more \
+             than {WEIGHTS_SUM_MAX}"
+        );
+        Err(Error::Node { node: name.to_owned(), why })
+    }
+
     fn node(&mut self, node: &Node, inputs: Vec<Value>) -> Result<Value, Error> {
         let name = &node.name;
         let unsupported = |operator: &str, why: &str| {
@@ -140,7 +170,7 @@ impl Lowering<'_> {
             }
             Op::BatchNorm { tensors, epsilon } => {
                 let (factors, offsets) = self.network.affine(tensors, *epsilon);
-                scale(name, value, Affine { factors, offsets })?
+                self.scale(name, value, Affine { factors, offsets })?
             }
             Op::Relu { most } => self.rectify(name, value, most.map(f64::from))?,
             Op::MaxPool(pool) => {
@@ -164,7 +194,7 @@ impl Lowering<'_> {
                 let other = inputs.next().expect("an addition has two inputs");
                 self.add(name, value, other)?
             }
-            Op::Concat => concat(std::iter::once(value).chain(inputs)),
+            Op::Concat => concat(name, std::iter::once(value).chain(inputs))?,
             Op::Flatten => self.flatten(name, value)?,
             Op::Post(post) => {
                 let operator = format!("{post:?}").to_lowercase();
@@ -226,7 +256,8 @@ impl Lowering<'_> {
                 Sum { terms, bias: vec![0.0; shape.channels], shape }
             }
             Value::Tensor { tensor: source, shape, affine: Some(affine), .. } => {
-                let (convolution, weights) = diagonal(name, shape, Pool::NONE, &affine.factors)?;
+                let (convolution, weights) =
+                    self.diagonal(name, shape, Pool::NONE, &affine.factors)?;
                 let terms = vec![FloatTerm::Convolution { source, convolution, weights }];
                 Sum { terms, bias: affine.offsets, shape }
             }
@@ -303,7 +334,7 @@ impl Lowering<'_> {
                 // A factor that is not negative may as well come after.
                 let value = Value::Tensor { tensor, shape, affine: None, is_own };
                 let rectified = self.rectify(name, value, None)?;
-                scale(name, rectified, own)?
+                self.scale(name, rectified, own)?
             }
             value => {
                 let sum = self.sum(name, value)?;
@@ -347,7 +378,7 @@ impl Lowering<'_> {
                     }
                 };
                 match affine {
-                    Some(affine) => scale(name, found, affine)?,
+                    Some(affine) => self.scale(name, found, affine)?,
                     None => found,
                 }
             }
@@ -371,7 +402,7 @@ impl Lowering<'_> {
             let shape = value.shape();
             let each = 1.0 / (pool.kernel[0] * pool.kernel[1]) as f64;
             let own = vec![each; shape.channels];
-            let (convolution, weights) = diagonal(name, shape, pool, &own)?;
+            let (convolution, weights) = self.diagonal(name, shape, pool, &own)?;
             return self.convolve(name, value, convolution, weights, &None);
         }
         let Pool { kernel: window, stride, .. } = pool;
@@ -393,7 +424,7 @@ impl Lowering<'_> {
             }
         };
         let pooled = self.finish(name, sum, FloatActivation::NONE);
-        scale(name, pooled, affine)
+        self.scale(name, pooled, affine)
     }
 
     fn add(&mut self, name: &str, left: Value, right: Value) -> Result<Value, Error> {
@@ -432,83 +463,86 @@ impl Lowering<'_> {
         let shape = Shape { channels: shape.count(), height: 1, width: 1 };
         Ok(Value::Tensor { tensor, shape, affine, is_own })
     }
-}
 
-/// A value with a factor and an offset for each plane.
-fn scale(name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
-    let mut sum = match value {
-        Value::Sum(sum) => sum,
-        Value::Parts(parts) => {
-            let Affine { mut factors, mut offsets } = affine;
-            return each(parts, |part| {
-                let own = part.shape().channels;
-                let (next_factors, next_offsets) = (factors.split_off(own), offsets.split_off(own));
-                let factors = std::mem::replace(&mut factors, next_factors);
-                let offsets = std::mem::replace(&mut offsets, next_offsets);
-                scale(name, part, Affine { factors, offsets })
-            });
-        }
-        Value::Tensor { tensor, shape, affine: before, is_own } => {
-            let affine = match before {
-                Some(before) => before.then(&affine),
-                None => affine,
-            };
-            return Ok(Value::Tensor { tensor, shape, affine: Some(affine), is_own });
-        }
-    };
-    let Affine { factors, offsets } = affine;
-    let each = factors.iter().zip(&offsets);
-    sum.bias
-        .iter_mut()
-        .zip(each)
-        .for_each(|(bias, (factor, offset))| *bias = *bias * factor + offset);
-    let is_one = factors.iter().all(|&factor| factor == 1.0);
-    for term in &mut sum.terms {
-        match term {
-            FloatTerm::Convolution { weights, convolution, .. } => {
-                let planes = weights.chunks_mut(convolution.weights() / convolution.outputs);
-                for (plane, factor) in planes.zip(&factors) {
-                    plane
-                        .iter_mut()
-                        .for_each(|weight| *weight = (f64::from(*weight) * factor) as f32);
+    /// A value with a factor and an offset for each plane.
+    fn scale(&mut self, name: &str, value: Value, affine: Affine) -> Result<Value, Error> {
+        let mut sum = match value {
+            Value::Sum(sum) => sum,
+            Value::Parts(parts) => {
+                let Affine { mut factors, mut offsets } = affine;
+                return each(parts, |part| {
+                    let own = part.shape().channels;
+                    let (next_factors, next_offsets) =
+                        (factors.split_off(own), offsets.split_off(own));
+                    let factors = std::mem::replace(&mut factors, next_factors);
+                    let offsets = std::mem::replace(&mut offsets, next_offsets);
+                    self.scale(name, part, Affine { factors, offsets })
+                });
+            }
+            Value::Tensor { tensor, shape, affine: before, is_own } => {
+                let affine = match before {
+                    Some(before) => before.then(&affine),
+                    None => affine,
+                };
+                return Ok(Value::Tensor { tensor, shape, affine: Some(affine), is_own });
+            }
+        };
+        let Affine { factors, offsets } = affine;
+        let each = factors.iter().zip(&offsets);
+        sum.bias
+            .iter_mut()
+            .zip(each)
+            .for_each(|(bias, (factor, offset))| *bias = *bias * factor + offset);
+        let is_one = factors.iter().all(|&factor| factor == 1.0);
+        for term in &mut sum.terms {
+            match term {
+                FloatTerm::Convolution { weights, convolution, .. } => {
+                    let planes = weights.chunks_mut(convolution.weights() / convolution.outputs);
+                    for (plane, factor) in planes.zip(&factors) {
+                        plane
+                            .iter_mut()
+                            .for_each(|weight| *weight = (f64::from(*weight) * factor) as f32);
+                    }
+                }
+                FloatTerm::Windows { .. } if is_one => {}
+                FloatTerm::Windows { source, input, window, stride, log } => {
+                    let divisor = (1_u64 << *log) as f64;
+                    let factors: Vec<f64> = factors.iter().map(|factor| factor / divisor).collect();
+                    let pool = Pool { kernel: *window, stride: *stride, pad: [0; 4] };
+                    let (source, input) = (*source, *input);
+                    let (convolution, weights) = self.diagonal(name, input, pool, &factors)?;
+                    *term = FloatTerm::Convolution { source, convolution, weights };
                 }
             }
-            FloatTerm::Windows { .. } if is_one => {}
-            FloatTerm::Windows { source, input, window, stride, log } => {
-                let divisor = (1_u64 << *log) as f64;
-                let factors: Vec<f64> = factors.iter().map(|factor| factor / divisor).collect();
-                let pool = Pool { kernel: *window, stride: *stride, pad: [0; 4] };
-                let (source, input) = (*source, *input);
-                let (convolution, weights) = diagonal(name, input, pool, &factors)?;
-                *term = FloatTerm::Convolution { source, convolution, weights };
-            }
         }
+        Ok(Value::Sum(sum))
     }
-    Ok(Value::Sum(sum))
-}
 
-/// A convolution of each plane with a factor of its own, summed over windows.
-fn diagonal(
-    name: &str,
-    input: Shape,
-    pool: Pool,
-    factors: &[f64],
-) -> Result<(Convolution, Vec<f32>), Error> {
-    let Pool { kernel, stride, pad } = pool;
-    let (outputs, taps) = (input.channels, kernel[0] * kernel[1]);
-    let convolution = Convolution { input, outputs, kernel, stride, pad };
-    if outputs.saturating_mul(outputs).saturating_mul(taps) > WEIGHTS_MAX {
-        let why = format!(
-            "factors of {outputs} planes, which cannot be folded into what comes next, would take a \
+    /// A convolution of each plane with a factor of its own, summed over windows.
+    fn diagonal(
+        &mut self,
+        name: &str,
+        input: Shape,
+        pool: Pool,
+        factors: &[f64],
+    ) -> Result<(Convolution, Vec<f32>), Error> {
+        let Pool { kernel, stride, pad } = pool;
+        let (outputs, taps) = (input.channels, kernel[0] * kernel[1]);
+        let convolution = Convolution { input, outputs, kernel, stride, pad };
+        if outputs.saturating_mul(outputs).saturating_mul(taps) > WEIGHTS_MAX {
+            let why = format!(
+                "factors of {outputs} planes, which cannot be folded into what comes next, would take a \
              convolution of more than {WEIGHTS_MAX} weights"
-        );
-        return Err(Error::Node { node: name.to_owned(), why });
+            );
+            return Err(Error::Node { node: name.to_owned(), why });
+        }
+        self.count(name, convolution.weights())?;
+        let mut weights = vec![0.0; convolution.weights()];
+        for (plane, &factor) in factors.iter().enumerate() {
+            weights[(plane * outputs + plane) * taps..][..taps].fill(factor as f32);
+        }
+        Ok((convolution, weights))
     }
-    let mut weights = vec![0.0; convolution.weights()];
-    for (plane, &factor) in factors.iter().enumerate() {
-        weights[(plane * outputs + plane) * taps..][..taps].fill(factor as f32);
-    }
-    Ok((convolution, weights))
 }
 
 /// Weights of groups among zeros.

@@ -6,16 +6,8 @@
 use super::error::Error;
 use super::lower::Lowering;
 use super::value::{Affine, FloatTerm, Sum, Value};
-use crate::hybrid::check::{TERMS_MAX, WEIGHTS_MAX};
+use crate::hybrid::check::WEIGHTS_MAX;
 use crate::hybrid::program::{Convolution, Shape};
-
-fn check_count(name: &str, parts: &[Value]) -> Result<(), Error> {
-    if parts.len() <= TERMS_MAX {
-        return Ok(());
-    }
-    let why = format!("it reads {} parts after each other, at most {TERMS_MAX}", parts.len());
-    Err(Error::Node { node: name.to_owned(), why })
-}
 
 impl Lowering<'_> {
     /// A convolution of parts: the sum of one of each.
@@ -27,7 +19,6 @@ impl Lowering<'_> {
         weights: &[f32],
         bias: &Option<String>,
     ) -> Result<Value, Error> {
-        check_count(name, &parts)?;
         let taps = convolution.kernel[0] * convolution.kernel[1];
         let all = convolution.input.channels * taps;
         let (mut at, mut whole): (usize, Option<Sum>) = (0, None);
@@ -55,7 +46,6 @@ impl Lowering<'_> {
 
     /// Parts in one place: each goes to its own planes of a sum, by a convolution of ones and zeros.
     pub(super) fn joined(&mut self, name: &str, parts: Vec<Value>) -> Result<Sum, Error> {
-        check_count(name, &parts)?;
         let shapes: Vec<Shape> = parts.iter().map(Value::shape).collect();
         let outputs = shapes.iter().map(|shape| shape.channels).sum();
         let shape = Shape { channels: outputs, ..shapes[0] };
@@ -76,6 +66,7 @@ impl Lowering<'_> {
                 );
                 return Err(Error::Node { node: name.to_owned(), why });
             }
+            self.count(name, convolution.weights())?;
             let mut weights = vec![0.0; convolution.weights()];
             for (plane, factor) in factors.into_iter().enumerate() {
                 weights[(bias.len() + plane) * channels + plane] = factor as f32;

@@ -1,6 +1,7 @@
 //! What nodes of a network become: stages of floats, and values that no stage holds yet.
 
 use super::error::Error;
+use crate::hybrid::check::TERMS_MAX;
 use crate::hybrid::program::{Convolution, Pool, Shape};
 
 /// A [`Stage`](crate::hybrid::program::Stage) of floats.
@@ -136,13 +137,20 @@ impl Value {
     }
 }
 
-/// Values after each other.
-pub(super) fn concat(values: impl Iterator<Item = Value>) -> Value {
+/// Values after each other. Whoever reads parts has a term of each.
+pub(super) fn concat(name: &str, values: impl Iterator<Item = Value>) -> Result<Value, Error> {
     let parts = values.flat_map(|value| match value {
         Value::Parts(parts) => parts,
         value => vec![value],
     });
-    Value::Parts(parts.collect())
+    let parts: Vec<Value> = parts.take(TERMS_MAX + 1).collect();
+    if parts.len() <= TERMS_MAX {
+        return Ok(Value::Parts(parts));
+    }
+    let why = format!(
+        "it puts more than {TERMS_MAX} parts after each other, of which stages read no more"
+    );
+    Err(Error::Node { node: name.to_owned(), why })
 }
 
 /// The same done to each part.

@@ -136,6 +136,36 @@ fn what_a_few_weights_would_blow_up_is_refused() {
     assert_eq!(node, "n1", "{whole}");
 }
 
+/// Each is allowed, and nine are more than a program may have: no memory is taken for what no stage will hold.
+#[test]
+fn convolutions_that_are_too_many_together_are_refused_at_the_first_too_many() {
+    let count = 1 << 13;
+    let mut own = Graph::new([count, 1, 1], 1);
+    own.conv(count, [1, 1], [1, 1], [0; 4], count);
+    for _ in 0..40 {
+        let mut node = own.nodes[0].clone();
+        node["inputs"] = json!([own.last()]);
+        own.push(node, [count, 1, 1]);
+    }
+    let error = lower(&own.network()).unwrap_err();
+    let Error::Node { node, .. } = &error else { panic!("{error}") };
+    assert_eq!(node, "n16", "{error}");
+}
+
+/// Twice as many with each node: a graph of two dozen took gigabytes.
+#[test]
+fn parts_that_are_too_many_are_refused_where_they_are_put_together() {
+    let mut own = Graph::new([1, 1, 1], 1);
+    own.push(json!({"op": "concat", "inputs": ["input", "input"]}), [2, 1, 1]);
+    for node in 0..7 {
+        own.concat(&[node]);
+    }
+    own.linear(1);
+    let error = lower(&own.network()).unwrap_err();
+    let Error::Node { node, .. } = &error else { panic!("{error}") };
+    assert_eq!(node, "n6", "{error}");
+}
+
 #[test]
 fn a_file_without_a_network_says_so() {
     let network = good().network();
