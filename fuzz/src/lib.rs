@@ -214,8 +214,14 @@ pub fn small_hybrid() -> Arc<HybridModel> {
         fraction: 12,
         activation,
     };
-    let activation =
-        Some(Activation { rectify: true, most: None, window: [1, 1], stride: None, pad: [0; 4], shift: 6 });
+    let activation = Some(Activation {
+        rectify: true,
+        most: None,
+        window: [1, 1],
+        stride: None,
+        pad: [0; 4],
+        shift: 6,
+    });
     let stages = vec![stage("first", 0, first, activation), stage("last", 1, last, None)];
     let weights = |convolution: Convolution| {
         (0..convolution.weights()).map(|index| index as i32 % 41 - 20).collect::<Vec<_>>()
@@ -225,7 +231,9 @@ pub fn small_hybrid() -> Arc<HybridModel> {
         biases: vec![vec![1; 2], vec![2; 3]],
     };
     let parts = [first, last].into_iter().zip(weights.convolutions.iter().map(Vec::as_slice));
-    let lattice = linear::choose(32, &parts.collect::<Vec<_>>(), Platform::detect()).expect("small weights").to_owned();
+    let lattice = linear::choose(32, &parts.collect::<Vec<_>>(), Platform::detect())
+        .expect("small weights")
+        .to_owned();
     let rounding = Rounding::Stochastic;
     let program = Program { bits: 32, fraction: 6, rounding, lattice, input, stages };
     Arc::new(HybridModel::new(program, weights, Platform::detect()).expect("a small network"))

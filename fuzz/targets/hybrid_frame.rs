@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use hushtable_fuzz::{hurt, small_hybrid};
 use hushtable_infer::hybrid::records::RecordError;
 use hushtable_infer::hybrid::{
-    HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Parallel, Party, Records,
+    HybridModel, Next, OfflineClient, OfflineServer, OnlineClient, OnlineServer, Parallel, Party,
+    Records,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -72,7 +73,8 @@ fn precompute(model: &Arc<HybridModel>, garbler: Party) -> Halves {
     let outline = Arc::clone(model.outline());
     let client = OfflineClient::new(outline, garbler, Parallel::Layers, ours).expect("a client");
     while let Next::Step(step) = client.next() {
-        let reply = server.answer(step, &client.request(step).expect("a request")).expect("a reply");
+        let reply =
+            server.answer(step, &client.request(step).expect("a request")).expect("a reply");
         client.accept(step, &reply).expect("accepted");
     }
     halves

@@ -19,7 +19,8 @@ fuzz_target!(|input: (bool, u16, bool, u32, Vec<u8>)| {
     let records = || Arc::new(Memory::default()) as Arc<dyn Records>;
     let server = OfflineServer::new(Arc::clone(model), garbler, records()).expect("a server");
     let outline = Arc::clone(model.outline());
-    let client = OfflineClient::new(outline, garbler, Parallel::Layers, records()).expect("a client");
+    let client =
+        OfflineClient::new(outline, garbler, Parallel::Layers, records()).expect("a client");
     let which = u32::from(which) % client.steps();
     while let Next::Step(step) = client.next() {
         let mut request = client.request(step).expect("a request");

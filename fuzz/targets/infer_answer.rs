@@ -16,9 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
     for bytes in [bytes, &told] {
         match client.open(bytes) {
             Ok(logits) => assert!(logits.iter().all(|logit| logit.is_finite())),
-            Err(
-                Error::Bytes { .. } | Error::OtherPlan { .. } | Error::Core(_) | Error::Answer,
-            ) => {}
+            Err(Error::Bytes { .. } | Error::OtherPlan { .. } | Error::Core(_) | Error::Answer) => {
+            }
             Err(other) => panic!("{other}"),
         }
     }

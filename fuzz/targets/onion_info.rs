@@ -2,8 +2,8 @@
 
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Geometry, ParameterSet};
-use hushtable_serve::{OnionInfo, ReplyDefect};
 use hushtable_serve::wire::OnionInfoReply;
+use hushtable_serve::{OnionInfo, ReplyDefect};
 use libfuzzer_sys::fuzz_target;
 use prost::Message;
 

@@ -9,7 +9,7 @@ use hushtable_infer::dlrm::Dlrm;
 use hushtable_infer::shares::exchange::{Exchange, ExchangeSpec, Hello, Question, Supply};
 use hushtable_infer::shares::joint::{Dealer, Id, Precompute, Progress};
 use hushtable_infer::shares::price::{Model, features};
-use hushtable_infer::shares::{DealtBy, Dealers, Half, client};
+use hushtable_infer::shares::{Dealers, DealtBy, Half, client};
 use libfuzzer_sys::fuzz_target;
 
 /// What two servers do.
@@ -75,7 +75,8 @@ fn deal(model: &Model, way: &mut Way) {
     let (mut dealers, mut messages) = ([left, right], [first, second]);
     for is_dealing in [false, true] {
         if is_dealing {
-            messages = dealers.each_mut().map(|dealer| dealer.deal(1).expect("nothing else goes on"));
+            messages =
+                dealers.each_mut().map(|dealer| dealer.deal(1).expect("nothing else goes on"));
         }
         loop {
             let mut made = [None, None];

@@ -4,9 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hushtable_infer::dlrm::Dlrm;
-use hushtable_infer::shares::price::Model;
 use hushtable_infer::shares::exchange::{Exchange, ExchangeSpec, Hello, Question};
 use hushtable_infer::shares::joint::{Dealer, Precompute};
+use hushtable_infer::shares::price::Model;
 use hushtable_infer::shares::{Half, SharesPlan};
 use libfuzzer_sys::fuzz_target;
 
