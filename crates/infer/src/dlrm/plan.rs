@@ -244,7 +244,8 @@ impl Plan {
         let (digits, dim) = (dlrm.digits(), dlrm.spec().dim);
         let (last, count) = (chain.links.len() - 1, levels(&chain, fusion));
         if parameters.moduli.len() != count + 1 {
-            return refuse(format!("{count} levels, the set has {}", parameters.moduli.len() - 1));
+            let (moduli, found) = (count + 1, parameters.moduli.len());
+            return refuse(format!("{count} levels take {moduli} moduli, the set has {found}"));
         }
         let widest = chain.links.iter().map(|link| link.outputs.next_power_of_two()).max();
         if widest.is_none_or(|widest| widest > slots) || slots == 0 {

@@ -111,6 +111,11 @@ fn a_plan_is_read_back_as_it_was() {
         assert_ne!(broken, text, "{from}");
         assert!(Plan::parse(&broken).is_err(), "{to}");
     }
+    // Parameters without a modulus, fewer than there are of any plan.
+    let mut broken: serde_json::Value = serde_json::from_str(&text).unwrap();
+    broken["parameters"]["moduli"] = serde_json::json!([]);
+    let refused = Plan::parse(&broken.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("the set has 0"), "{refused}");
 }
 
 #[test]
