@@ -27,7 +27,7 @@
 //! by X^δ with 2^w dividing δ, their answers' difference gives (1 − X^δ)(C_r + A_r · s) within 2B of whole steps,
 //! and N / 2^w shifts of that add up to 2 (C_r + A_r · s), since X^(δ · N / 2^v) = −1 for some v ≥ w. By the same
 //! argument, where an x_j = c_j + a_j · s is not within (N / 2^w′) times that of quarter steps, no more than 2^w′ of
-//! the W_rj make row r a good one. [`CHALLENGE_LOG2`] and [`ROW_LOG2`] are chosen for a chance of 2^-5 each, so
+//! the W_rj make row r a good one. `CHALLENGE_LOG2` and `ROW_LOG2` are chosen for a chance of 2^-5 each, so
 //! that a row is passed with 2^-4 and all ten with 2^-40. Challenges are the server's coins, sent when what they are
 //! for has come and is fixed: there is nothing to try again in private.
 //!
