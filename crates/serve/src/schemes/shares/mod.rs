@@ -61,6 +61,7 @@ mod tests {
     use hushtable_infer::shares::bench::described;
     use hushtable_infer::shares::price::Model;
     use hushtable_pir::dpf::Side;
+    use tokio::sync::watch;
 
     use super::refill::{DEAL, FETCH};
     use super::service::DRIVER;
@@ -98,10 +99,26 @@ mod tests {
         let peer = Some(format!("http://{}", right.addr));
         let left = SharesServer::open(SharesServerSpec { peer, ..left }).unwrap();
         let left = left.bind().await.unwrap();
-        tokio::select! {
-            ended = left.run(over) => ended,
-            ended = right.run(std::future::pending()) => ended,
-        }
+        // Both end in order: threads of one that was only dropped would write to the folder while it is deleted.
+        let (end, ended) = watch::channel(false);
+        let stopped = || {
+            let mut ended = ended.clone();
+            async move { drop(ended.wait_for(|is_over| *is_over).await) }
+        };
+        let over = async {
+            tokio::select! {
+                () = over => {}
+                () = stopped() => {}
+            }
+        };
+        let told = |found: Result<(), Error>| {
+            end.send_replace(true);
+            found
+        };
+        let left = async { told(left.run(over).await) };
+        let right = async { told(right.run(stopped()).await) };
+        let (left, right) = tokio::join!(left, right);
+        left.and(right)
     }
 
     /// That a server ends with this thread: either's, they are in one process here.
