@@ -12,6 +12,7 @@ use hushtable_infer::hybrid::program::{
     Activation, Convolution, Program, Rounding, Shape, Stage, Term, Weights,
 };
 use hushtable_infer::hybrid::{HybridModel, linear};
+use hushtable_infer::shares::price::Model;
 use hushtable_pir::TableShape;
 use hushtable_pir::onion::{Client, Engine, Geometry, OnionSpec, ParameterSet, Server};
 use hushtable_rlwe::SecretKey;
@@ -231,10 +232,26 @@ pub fn small_hybrid() -> Arc<HybridModel> {
         biases: vec![vec![1; 2], vec![2; 3]],
     };
     let parts = [first, last].into_iter().zip(weights.convolutions.iter().map(Vec::as_slice));
-    let lattice = linear::choose(32, &parts.collect::<Vec<_>>(), Platform::detect())
+    let lattice = linear::choose(32, &parts.collect::<Vec<_>>(), false, Platform::detect())
         .expect("small weights")
         .to_owned();
     let rounding = Rounding::Stochastic;
     let program = Program { bits: 32, fraction: 6, rounding, lattice, input, stages };
     Arc::new(HybridModel::new(program, weights, Platform::detect()).expect("a small network"))
+}
+
+/// A small model for predictions on shares.
+pub fn small_shared() -> Model {
+    let text = r#"
+        dense = 3
+        bottom = [4, 2]
+        top = [5, 1]
+        dim = 2
+        activation = "relu"
+        [[features]]
+        name = "a"
+        rows = 9
+    "#;
+    let spec = Dlrm::parse(text).expect("a description").spec().clone();
+    Model::synthetic(spec, 8, 8, 1).expect("a model")
 }

@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use hushtable_fuzz::hurt;
-use hushtable_infer::dlrm::Dlrm;
+use hushtable_fuzz::{hurt, small_shared};
 use hushtable_infer::shares::exchange::{Exchange, ExchangeSpec, Hello, Question, Supply};
 use hushtable_infer::shares::joint::{Dealer, Id, Precompute, Progress};
 use hushtable_infer::shares::price::{Model, features};
@@ -189,18 +188,7 @@ fn settle(mut ends: [Exchange<Vec<u8>>; 2], is_asked: bool, is_honest: bool) {
 }
 
 fn world() -> (Model, [Vec<u8>; 2], Id) {
-    let spec = r#"
-        dense = 3
-        bottom = [4, 2]
-        top = [5, 1]
-        dim = 2
-        activation = "relu"
-        [[features]]
-        name = "a"
-        rows = 9
-        "#;
-    let spec = Dlrm::parse(spec).expect("a description").spec().clone();
-    let model = Model::synthetic(spec, 8, 8, 1).expect("a model");
+    let model = small_shared();
     let mut dealers = Dealers::meet(model.network.outline()).expect("servers can deal for it");
     let [left, right] = dealers.deal(1).expect("one");
     let id = left[0].id();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use hushtable_infer::dlrm::Dlrm;
+use hushtable_fuzz::small_shared;
 use hushtable_infer::shares::exchange::{Exchange, ExchangeSpec, Hello, Question};
 use hushtable_infer::shares::joint::{Dealer, Precompute};
 use hushtable_infer::shares::price::Model;
@@ -14,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 // that grows with what a length claims.
 fuzz_target!(|input: (bool, Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>)| {
     static MODEL: OnceLock<Model> = OnceLock::new();
-    let model = MODEL.get_or_init(model);
+    let model = MODEL.get_or_init(small_shared);
     let (is_left, bytes, frames, messages) = input;
     let half = if is_left { Half::Left } else { Half::Right };
     let network = Arc::clone(&model.network);
@@ -52,18 +52,3 @@ fuzz_target!(|input: (bool, Vec<u8>, Vec<Vec<u8>>, Vec<Vec<u8>>)| {
         }
     }
 });
-
-fn model() -> Model {
-    let spec = r#"
-        dense = 3
-        bottom = [4, 2]
-        top = [5, 1]
-        dim = 2
-        activation = "relu"
-        [[features]]
-        name = "a"
-        rows = 9
-        "#;
-    let spec = Dlrm::parse(spec).expect("a description").spec().clone();
-    Model::synthetic(spec, 8, 8, 1).expect("a model")
-}

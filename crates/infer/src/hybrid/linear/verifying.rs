@@ -55,8 +55,8 @@ impl LinearServer {
     /// Checks the answer to row `row`; one that was proven stays so.
     ///
     /// # Errors
-    /// [`Error::Index`], [`Error::ProofOrder`]; [`Error::Encryption`] for one that does not hold: then nothing of this
-    /// precompute is computed any more.
+    /// [`Error::Index`], [`Error::ProofOrder`]; [`Error::Encryption`] where the answer does not hold: the server then
+    /// computes nothing more of this precompute.
     pub fn verify(&self, batch: usize, row: usize, bytes: &[u8]) -> Result<(), Error> {
         check_row(row)?;
         let check = self.check(batch)?;

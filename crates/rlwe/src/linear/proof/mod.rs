@@ -33,9 +33,9 @@
 //!
 //! The secret that opens is one and the same, up to its half. Take three W_rj that make row r a good one under secrets
 //! of their own. Eliminating the rest of the row and c_j leaves a combination of two uniform polynomials (the rest of A_r,
-//! and a_j: the masks are a hash's), with short polynomials for factors, near steps in all N coefficients. There are too
-//! few short factors, errors and steps for one that is not all zeros, but for a chance below 2^-N ([`is_unique`]), and
-//! where the factors are zero the three secrets are equal, for polynomials over the integers have no divisors of zero.
+//! and a_j: the masks are a hash's), with short polynomials for factors, near steps in all N coefficients. With
+//! factors other than zero such a combination exists with a chance below 2^-N, by a count of short factors, errors and
+//! steps ([`is_unique`]). With factors of zero the three secrets are equal, because polynomials over the integers have no divisors of zero.
 //!
 //! # What it says
 //! Nothing beyond: z_M is uniform, z_s and z_E are uniform within their bounds whatever was masked, for every d_r, and

@@ -99,7 +99,8 @@ mod tests {
         let peer = Some(format!("http://{}", right.addr));
         let left = SharesServer::open(SharesServerSpec { peer, ..left }).unwrap();
         let left = left.bind().await.unwrap();
-        // Both end in order: threads of one that was only dropped would write to the folder while it is deleted.
+        // Both servers end in order: the threads of a server that was only dropped would write to the folder while the
+        // test deletes it.
         let (end, ended) = watch::channel(false);
         let stopped = || {
             let mut ended = ended.clone();
