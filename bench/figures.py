@@ -1,14 +1,16 @@
-"""Writes the newest figures in bench/results into docs/figures.md, and ten of them into README.md.
+"""Writes the newest figures in bench/results into docs/figures.md, and draws README.md's chart.
 
-They go between the marks of each suite.
+They go between the marks of each suite, and into docs/plots/headlines.svg.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = {
@@ -22,48 +24,30 @@ MARKS = {
     ),
 }
 
-#: What README.md shows of it: suites, what is measured, and how README.md calls it.
+#: What README.md's chart shows: suites, what is measured, and how the chart calls it.
 HEADLINES = (
-    (
-        "cpu",
-        "batch of 256, 2^20 x 256 B",
-        "Two servers, a million rows of 256 B, 256 lookups at once",
-    ),
-    ("cpu", "one query, 2^20 x 256 B", "the same, one lookup alone"),
-    (
-        "cpu",
-        "through the whole stack: TLS, 64 clients x 4 keys, 2^20 x 256 B",
-        "the same, TLS and batching included",
-    ),
-    (
-        "onion",
-        "`n4096_128`, 16 clients, 1 GiB in rows of 256 B",
-        "One server, a table of 1 GiB, 16 clients at once",
-    ),
+    ("cpu", "batch of 256, 2^20 x 256 B", "a row of a million, two servers, 256 at once"),
+    ("cpu", "one query, 2^20 x 256 B", "the same, alone"),
+    ("onion", "`n4096_128`, 16 clients, 1 GiB in rows of 256 B", "a row of 1 GiB, one server"),
     (
         "shares",
         "model `criteo`, 26 tables of 3,376,254 rows in all",
-        "A click model of 26 tables by two servers, on shares",
+        "a click model of 26 tables, on shares",
     ),
-    ("ckks", "model `criteo`, from query to logit", "the same by one server, encrypted"),
-    ("ckks", "model `uci`, from query to logit", "A diagnosis of heart patients, encrypted"),
+    ("ckks", "model `criteo`, from query to logit", "the same shape, encrypted"),
+    ("ckks", "model `uci`, from query to logit", "heart patients, encrypted"),
     (
         "hybrid",
         "`resnet32`, 32 x 32, server garbles, offline and online",
-        "ResNet-32 whose weights stay secret too",
+        "an image by ResNet-32, hybrid",
     ),
-    (
-        "hybrid",
-        "`vgg16`, 32 x 32, server garbles, offline and online",
-        "VGG-16 whose weights stay secret too",
-    ),
-    (
-        "hybrid",
-        "garbling, k = 37, f = 12, two AES a hash",
-        "Garbling, of which it is made",
-    ),
+    ("hybrid", "`vgg16`, 32 x 32, server garbles, offline and online", "the same by VGG-16"),
 )
-HEADLINE_MARKS = ("<!-- headlines: begin (bench/figures.py) -->", "<!-- headlines: end -->")
+CHART = ROOT / "docs" / "plots" / "headlines.svg"
+#: The chart's axis in milliseconds, and its places in pixels.
+AXIS_MS = (0.1, 10_000.0)
+AXIS_PX = (340, 830)
+WIDTH, LINE, TOP = 920, 34, 62
 
 FIRSTS = {
     "ckks": "encrypted inference",
@@ -202,16 +186,76 @@ def sizes(results: list[dict[str, Any]]) -> list[str]:
     return lines if first else []
 
 
-def headlines(suites: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """README.md's table."""
-    lines = ["| one thread of a processor | measured | of its floor |", "|---|--:|--:|"]
-    for suite, measured, name in HEADLINES:
+def milliseconds(record: dict[str, Any]) -> tuple[float, float]:
+    """What one answer takes of a thread, and its floor."""
+    if record["unit"] == "queries/s":
+        return 1e3 / record["value"], 1e3 / record["floor"]
+    if record["unit"] == "GB/s":
+        took = record["detail"]["ms_per_query"]
+        return took, took * record["of_floor"]
+    return 1e3 * record["value"], 1e3 * record["floor"]
+
+
+def place(ms: float) -> float:
+    """Where a time is on the chart's axis."""
+    least, most = map(math.log10, AXIS_MS)
+    left, right = AXIS_PX
+    return left + (math.log10(ms) - least) / (most - least) * (right - left)
+
+
+def chart(suites: dict[str, list[dict[str, Any]]]) -> str:
+    """README.md's chart: a bar for each headline, and a mark where its floor is."""
+    height = TOP + LINE * len(HEADLINES) + 56
+    drawn = []
+
+    def text(x: float, y: float, words: str, anchor: str = "start", more: str = "") -> None:
+        drawn.append(
+            f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}"{more}>{escape(words)}</text>'
+        )
+
+    muted = ' fill="#667085" font-size="13"'
+    text(
+        28,
+        36,
+        "Milliseconds of one thread for one answer",
+        more=' font-size="16" font-weight="bold"',
+    )
+    bottom = TOP + LINE * len(HEADLINES)
+    ms = AXIS_MS[0]
+    while ms <= AXIS_MS[1]:
+        x = place(ms)
+        drawn.append(f'<path d="M{x:.0f} {TOP - 8}V{bottom}" stroke="#e2e8f0"/>')
+        text(x, bottom + 18, f"{ms:,g}", "middle", muted)
+        ms *= 10
+    for line, (suite, measured, name) in enumerate(HEADLINES):
         record = next((one for one in suites[suite] if what(one) == measured), None)
         if record is None or record["floor"] is None:
             raise SystemExit(f"the newest {suite} results lack {measured!r}, which HEADLINES names")
-        value, floor = figure(record["value"], record["unit"]), record["of_floor"]
-        lines.append(f"| {name} | {value} | {floor:.0%} |")
-    return lines
+        took, floor = milliseconds(record)
+        y = TOP + LINE * line
+        left, right, least = AXIS_PX[0], place(took), place(max(floor, AXIS_MS[0]))
+        text(AXIS_PX[0] - 12, y + 15, name, "end")
+        drawn.append(
+            f'<rect x="{left}" y="{y}" width="{right - left:.0f}" height="20" rx="3"'
+            ' fill="#2563a8"/>'
+        )
+        drawn.append(f'<path d="M{least:.0f} {y - 3}v26" stroke="#f59e0b" stroke-width="3"/>')
+        text(right + 8, y + 15, f"{took:,.0f}" if took >= 100 else f"{took:.3g}", more=muted)
+    drawn.append(f'<path d="M28 {bottom + 31}v16" stroke="#f59e0b" stroke-width="3"/>')
+    text(38, bottom + 44, "what memory or the slowest instruction would allow", more=muted)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
+            " aria-labelledby=\"t\" font-family=\"Inter, -apple-system, 'Segoe UI', 'DejaVu Sans',"
+            ' Helvetica, Arial, sans-serif" font-size="14" fill="#1f2430">',
+            '<title id="t">Milliseconds of one thread for one answer, beside their floor</title>',
+            f'<rect x="1" y="1" width="{WIDTH - 2}" height="{height - 2}" rx="14" fill="#ffffff"'
+            ' stroke="#e2e8f0"/>',
+            *drawn,
+            "</svg>",
+            "",
+        ]
+    )
 
 
 def between(page: Path, marks: tuple[str, str], lines: list[str]) -> None:
@@ -225,7 +269,7 @@ def between(page: Path, marks: tuple[str, str], lines: list[str]) -> None:
 
 
 def main() -> int:
-    """Rewrites docs/figures.md, and a part of README.md."""
+    """Rewrites docs/figures.md, and README.md's chart."""
     suites: dict[str, list[dict[str, Any]]] = {}
     for suite, marks in MARKS.items():
         results = sorted((ROOT / "bench" / "results").glob(f"{suite}-[0-9]*.json"))
@@ -244,7 +288,7 @@ def main() -> int:
         tables = table(suite, recorded["results"]) + sizes(recorded["results"])
         between(ROOT / "docs" / "figures.md", marks, [intro, "", *tables])
         print(f"docs/figures.md: {len(recorded['results'])} figures of {results[-1]}")
-    between(ROOT / "README.md", HEADLINE_MARKS, headlines(suites))
+    CHART.write_text(chart(suites), encoding="utf-8")
     return 0
 
 

@@ -51,7 +51,7 @@ def on_config(config: Any) -> Any:
             section["Reference"] = [{"The command": "cli.md"}, *modules]
         if "Start" in section:
             examples = [page for page in PAGES.values() if page.startswith("examples/")]
-            section["Start"].insert(2, {"Examples": examples})
+            section["Start"].insert(4, {"Examples": examples})
     return config
 
 
