@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hushtable.cli import _commands, main
+from hushtable.cli import _commands, _groups, _run, main
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -21,7 +21,8 @@ LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text(encoding="utf-8"
 def without_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_commands, "has_lab", lambda: False)
     # What was made before has the commands.
-    monkeypatch.setattr(_commands, "_made", _commands._made.__wrapped__)
+    monkeypatch.setattr(_run, "app", _groups.root())
+    monkeypatch.setattr(_run, "_command", _run._command.__wrapped__)
 
 
 def test_both_packages_are_of_one_version() -> None:

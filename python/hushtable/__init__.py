@@ -34,91 +34,90 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._native import __version__
-from ._types import (
-    Bag,
-    Damage,
-    FeatureInfo,
-    LayoutInfo,
-    LookupStats,
-    ModelInfo,
-    OnionInfo,
-    PartInfo,
-    PreparedInfo,
-    TableInfo,
-    VerifyReport,
-)
-from .client import (
-    AsyncClient,
-    AsyncFeatureClient,
-    AsyncModelClient,
-    Client,
-    ClientOptions,
-    FeatureClient,
-    ModelClient,
-    TlsConfig,
-    connect,
-    connect_async,
-)
-from .errors import (
-    ActivationRange,
-    BadFeatures,
-    BadIds,
-    BudgetSpent,
-    ConfigError,
-    ControllerError,
-    DamagedTable,
-    Error,
-    FetchError,
-    IdOutOfRange,
-    KeyFormatError,
-    LayoutError,
-    LayoutMismatch,
-    ModelError,
-    ModelTooDeep,
-    NoLayout,
-    NoRoom,
-    OperatorOnly,
-    ParametersRefused,
-    PartExists,
-    PinMismatch,
-    PlanMismatch,
-    PrecomputeError,
-    PreparedError,
-    ProtocolError,
-    PushRefused,
-    RoundError,
-    RoundOver,
-    RoundPending,
-    ServerBusy,
-    ServerError,
-    ServerTimeout,
-    ServerUnavailable,
-    ShardAbsent,
-    ShardMapError,
-    SourceChanged,
-    SwappedServers,
-    TableError,
-    TlsError,
-    TooManyIds,
-    UnknownFeature,
-    UnknownKeys,
-    UnknownModel,
-    VersionMismatch,
-)
-from .model import Feature, Model, ModelReport, ModelTable, verify_model
-from .server import (
-    Certificates,
-    ServerProcess,
-    ServerTls,
-    Serving,
-    make_certificates,
-    serve,
-)
-from .table import Table, build_table, prepared_path, verify_prepared, verify_table
-
 if TYPE_CHECKING:
     from . import infer, nn
+    from ._native import __version__
+    from ._types import (
+        Bag,
+        Damage,
+        FeatureInfo,
+        LayoutInfo,
+        LookupStats,
+        ModelInfo,
+        OnionInfo,
+        PartInfo,
+        PreparedInfo,
+        TableInfo,
+        VerifyReport,
+    )
+    from .client import (
+        AsyncClient,
+        AsyncFeatureClient,
+        AsyncModelClient,
+        Client,
+        ClientOptions,
+        FeatureClient,
+        ModelClient,
+        TlsConfig,
+        connect,
+        connect_async,
+    )
+    from .errors import (
+        ActivationRange,
+        BadFeatures,
+        BadIds,
+        BudgetSpent,
+        ConfigError,
+        ControllerError,
+        DamagedTable,
+        Error,
+        FetchError,
+        IdOutOfRange,
+        KeyFormatError,
+        LayoutError,
+        LayoutMismatch,
+        ModelError,
+        ModelTooDeep,
+        NoLayout,
+        NoRoom,
+        OperatorOnly,
+        ParametersRefused,
+        PartExists,
+        PinMismatch,
+        PlanMismatch,
+        PrecomputeError,
+        PreparedError,
+        ProtocolError,
+        PushRefused,
+        RoundError,
+        RoundOver,
+        RoundPending,
+        ServerBusy,
+        ServerError,
+        ServerTimeout,
+        ServerUnavailable,
+        ShardAbsent,
+        ShardMapError,
+        SourceChanged,
+        SwappedServers,
+        TableError,
+        TlsError,
+        TooManyIds,
+        UnknownFeature,
+        UnknownKeys,
+        UnknownModel,
+        VersionMismatch,
+    )
+    from .model import Feature, Model, ModelReport, ModelTable, verify_model
+    from .server import (
+        Certificates,
+        ServerProcess,
+        ServerTls,
+        Serving,
+        make_certificates,
+        serve,
+    )
+    from .table import Table, build_table, prepared_path, verify_prepared, verify_table
 
 __all__ = [
     "ActivationRange",
@@ -207,9 +206,72 @@ __all__ = [
     "verify_table",
 ]
 
+#: Modules that are imported when they are asked for, or what they define: most commands need few of
+#: them, and nn imports torch. Names that are not here are of ``errors``.
+_OF: dict[str, tuple[str, ...]] = {
+    "_native": ("__version__",),
+    "_types": (
+        "Bag",
+        "Damage",
+        "FeatureInfo",
+        "LayoutInfo",
+        "LookupStats",
+        "ModelInfo",
+        "OnionInfo",
+        "PartInfo",
+        "PreparedInfo",
+        "TableInfo",
+        "VerifyReport",
+    ),
+    "client": (
+        "AsyncClient",
+        "AsyncFeatureClient",
+        "AsyncModelClient",
+        "Client",
+        "ClientOptions",
+        "FeatureClient",
+        "ModelClient",
+        "TlsConfig",
+        "connect",
+        "connect_async",
+    ),
+    "model": (
+        "Feature",
+        "Model",
+        "ModelReport",
+        "ModelTable",
+        "verify_model",
+    ),
+    "server": (
+        "Certificates",
+        "ServerProcess",
+        "ServerTls",
+        "Serving",
+        "make_certificates",
+        "serve",
+    ),
+    "table": (
+        "Table",
+        "build_table",
+        "prepared_path",
+        "verify_prepared",
+        "verify_table",
+    ),
+}
+
+
+_MODULES = ("_native", "client", "errors", "infer", "model", "nn", "server", "table")
+
 
 def __getattr__(name: str) -> Any:
-    # nn imports torch where it is installed, which takes seconds: only for those who ask for it.
-    if name in ("infer", "nn"):
+    if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _OF.items() if name in names), "errors")
+    found = globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

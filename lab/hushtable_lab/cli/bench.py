@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench, print_json, print_table
+from hushtable.cli.output import Json, command, note, print_bench, print_json, print_table
 from hushtable.errors import ConfigError, Error
 from hushtable.server import ServerProcess, _affinity, make_certificates
 from hushtable.table import Table
@@ -26,12 +26,6 @@ from ._bench_load import SCHEMES, Load, read_modes, read_rates
 from ._bench_load import figure as load_figure
 from ._bench_load import measure as measure_load
 from ._server_cpu import a_request, spending, usable_cpus
-
-app = typer.Typer(
-    help="Measure the engine and the servers, beside the floor that this machine sets.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
 
 Rows = Annotated[int, typer.Option(help="Rows of the table.")]
 RowBytes = Annotated[int, typer.Option(help="Bytes of a row.")]
@@ -57,11 +51,9 @@ def _isa(isa: str | None) -> str:
     return isa or _native.platforms().chosen
 
 
-@app.command(
-    epilog=examples(
-        "hushtable bench dpf --rows 1048576 --row-bytes 256 --batch 256 --threads 1",
-        "hushtable bench dpf --batch 1 --isa avx2 --json",
-    )
+@command(
+    "hushtable bench dpf --rows 1048576 --row-bytes 256 --batch 256 --threads 1",
+    "hushtable bench dpf --batch 1 --isa avx2 --json",
 )
 def dpf(
     rows: Rows = 1 << 20,
@@ -117,9 +109,7 @@ def _rate_record(
     )
 
 
-@app.command(
-    epilog=examples("hushtable bench expand --rows 1048576", "hushtable bench expand --group z32")
-)
+@command("hushtable bench expand --rows 1048576", "hushtable bench expand --group z32")
 def expand(
     rows: Rows = 1 << 20,
     group: Annotated[str, typer.Option(help="Output group: bits, z8 or z32.")] = "bits",
@@ -150,9 +140,7 @@ def expand(
     print_bench(record, json)
 
 
-@app.command(
-    epilog=examples("hushtable bench prg", "hushtable bench prg --batch 512 --threads 1 --json")
-)
+@command("hushtable bench prg", "hushtable bench prg --batch 512 --threads 1 --json")
 def prg(
     rows: Rows = 1 << 20,
     row_bytes: RowBytes = 256,
@@ -192,16 +180,14 @@ def prg(
         print(f"{rows:,} rows x {row_bytes} B, batches of {batch}, {on}")
 
 
-@app.command(
-    epilog=examples(
-        "hushtable bench serve --clients 64",
-        "hushtable bench serve --rows 65536 --seconds 3 --json",
-        "hushtable bench serve --fixed --json",
-        "hushtable bench serve --bags --bundle bundles/items",
-        "hushtable bench serve --bags --rows 50000 --row-bytes 128",
-        "hushtable bench serve --scheme onion --rows 65536 --rates 5,10,20 --plots figures",
-        "hushtable bench serve --scheme pair --rates auto --modes window,one --json",
-    )
+@command(
+    "hushtable bench serve --clients 64",
+    "hushtable bench serve --rows 65536 --seconds 3 --json",
+    "hushtable bench serve --fixed --json",
+    "hushtable bench serve --bags --bundle bundles/items",
+    "hushtable bench serve --bags --rows 50000 --row-bytes 128",
+    "hushtable bench serve --scheme onion --rows 65536 --rates 5,10,20 --plots figures",
+    "hushtable bench serve --scheme pair --rates auto --modes window,one --json",
 )
 def serve(
     clients: Annotated[

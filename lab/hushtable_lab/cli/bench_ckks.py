@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError
 
 from .. import native
@@ -16,17 +16,11 @@ from ..measure.floors import ckks_floor
 from ..measure.records import bench_record
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench ckks --operation rotate --degree 16384 --limbs 8 --threads 1",
-            "hushtable bench ckks --operation multiply --degree 16384 --limbs 8",
-            "hushtable bench ckks --operation transform --degree 32768 --limbs 6 --json",
-        )
-    )(ckks)
-
-
+@command(
+    "hushtable bench ckks --operation rotate --degree 16384 --limbs 8 --threads 1",
+    "hushtable bench ckks --operation multiply --degree 16384 --limbs 8",
+    "hushtable bench ckks --operation transform --degree 32768 --limbs 6 --json",
+)
 def ckks(
     operation: Annotated[
         str,

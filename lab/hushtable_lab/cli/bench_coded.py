@@ -8,19 +8,13 @@ from typing import Annotated
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 
 from .. import native
 from ..measure.records import bench_record
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples("hushtable bench coded", "hushtable bench coded --dim 768 --json"),
-    )(coded)
-
-
+@command("hushtable bench coded", "hushtable bench coded --dim 768 --json")
 def coded(
     dim: Annotated[
         list[int] | None,

@@ -7,23 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError
 
 from .. import native
 from ..measure.records import bench_record
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench garble --threads 1 --json",
-            "hushtable bench garble --bits 41 --isa avx2",
-        )
-    )(garble)
-
-
+@command(
+    "hushtable bench garble --threads 1 --json",
+    "hushtable bench garble --bits 41 --isa avx2",
+)
 def garble(
     threads: Annotated[int, typer.Option(help="Threads that garble at once.")] = 1,
     bits: Annotated[int, typer.Option(help="k: numbers are held modulo 2^k; 16 to 64.")] = 37,

@@ -11,7 +11,7 @@ import typer
 from hushtable import _native
 from hushtable._machine import gpu_report
 from hushtable._types import LayoutInfo
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError, NoLayout
 from hushtable.table import Table
 
@@ -28,19 +28,13 @@ from ..measure.gpu import (
 from ..measure.layout import random_layout
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench gpu --rows 1048576 --row-bytes 256 --batch 512",
-            "hushtable bench gpu --batch 1 --group bits --json",
-            "hushtable bench gpu --strategy fused:64 --prg salsa12",
-            "hushtable bench gpu --leaf row --strategy hybrid:128 --group z32 --prg salsa12",
-            'hushtable bench gpu --row-bytes 64 --layout \'{"full": {"bins": 128}}\' --batch 64',
-        )
-    )(gpu)
-
-
+@command(
+    "hushtable bench gpu --rows 1048576 --row-bytes 256 --batch 512",
+    "hushtable bench gpu --batch 1 --group bits --json",
+    "hushtable bench gpu --strategy fused:64 --prg salsa12",
+    "hushtable bench gpu --leaf row --strategy hybrid:128 --group z32 --prg salsa12",
+    'hushtable bench gpu --row-bytes 64 --layout \'{"full": {"bins": 128}}\' --batch 64',
+)
 def gpu(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 20,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row.")] = 256,

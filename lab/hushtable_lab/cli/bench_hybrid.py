@@ -9,28 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from hushtable.cli.output import Json, examples, note, print_bench, print_json
+from hushtable.cli.output import Json, command, note, print_bench, print_json
 from hushtable.errors import ConfigError
 
 from .. import characterise as characterise
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command(
-        epilog=examples(
-            "hushtable bench hybrid --network resnet32 --size 32 --garbler server --json",
-            "hushtable bench hybrid --network resnet18 --size 64 --garbler client --cost costs",
-            "hushtable bench hybrid --network lenet --up-mbps 500 --down-mbps 500",
-            "hushtable bench hybrid --network resnet32 --verify-uploads --json",
-        )
-    )(hybrid)
-    app.command(
-        "hybrid-figures",
-        epilog=examples("hushtable bench hybrid-figures costs/*.json -o figures"),
-    )(hybrid_figures)
-
-
+@command(
+    "hushtable bench hybrid --network resnet32 --size 32 --garbler server --json",
+    "hushtable bench hybrid --network resnet18 --size 64 --garbler client --cost costs",
+    "hushtable bench hybrid --network lenet --up-mbps 500 --down-mbps 500",
+    "hushtable bench hybrid --network resnet32 --verify-uploads --json",
+)
 def hybrid(
     network: Annotated[str, typer.Option(help="resnet32, resnet18, vgg16 or lenet.")] = "resnet32",
     size: Annotated[int, typer.Option(help="Rows and columns of an image: 32 or 64.")] = 32,
@@ -96,6 +86,7 @@ def hybrid(
     print_bench(found.record(), json)
 
 
+@command("hushtable bench hybrid-figures costs/*.json -o figures")
 def hybrid_figures(
     costs: Annotated[
         list[Path],

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError
 
 from .. import native
@@ -20,17 +20,11 @@ from ..measure.records import bench_record
 _THRESHOLDS: dict[str, int | None] = {"uci": None, "criteo": 500, "criteo-large": 5_000_000}
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench infer --model uci --threads 1 --json",
-            "hushtable bench infer --model criteo --runs 1",
-            "hushtable bench infer --model criteo-large --runs 1 --json",
-        )
-    )(infer)
-
-
+@command(
+    "hushtable bench infer --model uci --threads 1 --json",
+    "hushtable bench infer --model criteo --runs 1",
+    "hushtable bench infer --model criteo-large --runs 1 --json",
+)
 def infer(
     model: Annotated[
         str, typer.Option(help="uci, criteo (low thresholds) or criteo-large.")

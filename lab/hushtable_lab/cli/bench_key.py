@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, print_json, print_table
+from hushtable.cli.output import Json, command, print_json, print_table
 from hushtable.errors import ConfigError
 
 from ..measure.records import bench_record
@@ -22,14 +22,7 @@ PAPER_LEVEL_BYTES = 64
 PAPER_ROWS = (1 << 14, 1 << 16, 1 << 20, 1 << 22)
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    shown = examples(
-        "hushtable bench key --rows 1048576", "hushtable bench key --rows 65536 --json"
-    )
-    app.command(epilog=shown)(key)
-
-
+@command("hushtable bench key --rows 1048576", "hushtable bench key --rows 65536 --json")
 def key(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 20,
     json: Json = False,

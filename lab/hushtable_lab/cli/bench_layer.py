@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.client import Client, connect
 from hushtable.errors import ConfigError
 from hushtable.nn import PrivateEmbedding, PrivateEmbeddingBag
@@ -30,15 +30,7 @@ from ..measure.records import bench_record
 _BAG_IDS = 16
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench layer", "hushtable bench layer --ids 32 --row-bytes 64 --json"
-        )
-    )(layer)
-
-
+@command("hushtable bench layer", "hushtable bench layer --ids 32 --row-bytes 64 --json")
 def layer(
     ids: Annotated[
         list[int] | None, typer.Option(help="Ids of one call; may be given again. [32, 256]")

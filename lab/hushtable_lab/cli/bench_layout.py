@@ -6,14 +6,10 @@ from typing import Annotated
 
 import typer
 
-from hushtable.cli.output import Json, examples, note, print_facts, print_json, progress_bar
+from hushtable.cli.output import Json, command, note, print_facts, print_json, progress_bar
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(epilog=examples("hushtable bench layout", "hushtable bench layout --json"))(layout)
-
-
+@command("hushtable bench layout", "hushtable bench layout --json")
 def layout(
     seconds: Annotated[float, typer.Option(help="How long each measurement takes.")] = 0.05,
     rounds_max: Annotated[

@@ -19,7 +19,7 @@ import typer
 
 from hushtable import _native
 from hushtable._machine import cores, instruction_ns, read_gb_per_s
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.client import Client, connect
 from hushtable.data import CRITEO_ROWS
 from hushtable.errors import ConfigError
@@ -37,16 +37,10 @@ _STARTED_AT_ONCE = 4
 _Side = Literal["left", "right"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench model --tables criteo --scale 0.1 --batch 64 --threads 1 --json",
-            "hushtable bench model --tables 100000,5000,30 --no-latency",
-        )
-    )(model)
-
-
+@command(
+    "hushtable bench model --tables criteo --scale 0.1 --batch 64 --threads 1 --json",
+    "hushtable bench model --tables 100000,5000,30 --no-latency",
+)
 def model(
     tables: Annotated[
         str, typer.Option(help="criteo (26 tables), or the rows of each, as 100000,5000,30.")

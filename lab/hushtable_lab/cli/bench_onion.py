@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench, print_json
+from hushtable.cli.output import Json, command, note, print_bench, print_json
 from hushtable.errors import ConfigError
 
 from .. import native
@@ -19,22 +19,11 @@ from ._onion_figures import figures
 from ._onion_sweep import SELECTIONS, sweep
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command(
-        epilog=examples(
-            "hushtable bench onion --table-mib 1024 --row-bytes 256 --batch 16 --threads 1",
-            "hushtable bench onion --table-mib 64 --batch 1 --parameters ive_paper --json",
-            "hushtable bench onion --sweep counts --plots figures",
-        )
-    )(onion)
-    app.command(
-        epilog=examples(
-            "hushtable bench ntt", "hushtable bench ntt --degree 8192 --modulus-bits 51 --inverse"
-        )
-    )(ntt)
-
-
+@command(
+    "hushtable bench onion --table-mib 1024 --row-bytes 256 --batch 16 --threads 1",
+    "hushtable bench onion --table-mib 64 --batch 1 --parameters ive_paper --json",
+    "hushtable bench onion --sweep counts --plots figures",
+)
 def onion(
     table_mib: Annotated[int, typer.Option(help="MiB of the table.")] = 1024,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row.")] = 256,
@@ -182,6 +171,7 @@ def _sweep(name: str, plots: Path | None, threads: int, seconds: float, json: bo
                 note(f"wrote {path}")
 
 
+@command("hushtable bench ntt", "hushtable bench ntt --degree 8192 --modulus-bits 51 --inverse")
 def ntt(
     degree: Annotated[int, typer.Option(help="N: coefficients, a power of two.")] = 4096,
     modulus_bits: Annotated[int, typer.Option(help="Bits of the prime, 27 to 51.")] = 50,

@@ -17,7 +17,7 @@ import typer
 
 from hushtable import _native
 from hushtable._machine import cores
-from hushtable.cli.output import Json, examples, note, print_bench, print_json, progress_bar
+from hushtable.cli.output import Json, command, note, print_bench, print_json, progress_bar
 from hushtable.errors import ConfigError
 from hushtable.fl.controller import Controller
 
@@ -25,18 +25,11 @@ from .. import native
 from ..measure.records import bench_record
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command(
-        epilog=examples(
-            "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --epsilon 1 "
-            "--folder /var/tmp/oram",
-            "hushtable bench oram --rows 1000000 --requests 10000 --oram path --json",
-        )
-    )(oram)
-    app.command(epilog=examples("hushtable bench union --requests 1000000"))(union)
-
-
+@command(
+    "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --epsilon 1 "
+    "--folder /var/tmp/oram",
+    "hushtable bench oram --rows 1000000 --requests 10000 --oram path --json",
+)
 def oram(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 10_000_000,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row, a multiple of 4.")] = 64,
@@ -303,6 +296,7 @@ def _path(at: Path, params: dict[str, Any], popular: Popularity, threads: int) -
     )
 
 
+@command("hushtable bench union --requests 1000000")
 def union(
     requests: Annotated[int, typer.Option(help="K: requests of a round.")] = 1_000_000,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 10_000_000,

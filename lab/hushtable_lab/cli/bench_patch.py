@@ -16,7 +16,7 @@ import numpy as np
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError, Error
 from hushtable.server import _settings, _spec
 from hushtable.table import Table
@@ -27,16 +27,10 @@ from ..measure.records import bench_record
 _SECONDS_MAX = 300.0
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench patch --rows 4194304 --row-bytes 64 --share 0.001",
-            "hushtable bench patch --rows 100000 --rounds 2 --json",
-        )
-    )(patch)
-
-
+@command(
+    "hushtable bench patch --rows 4194304 --row-bytes 64 --share 0.001",
+    "hushtable bench patch --rows 100000 --rounds 2 --json",
+)
 def patch(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 22,
     row_bytes: Annotated[int, typer.Option(help="Bytes of a row, a multiple of 4.")] = 64,

@@ -19,7 +19,7 @@ import numpy as np
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.errors import ConfigError, Error
 from hushtable.model import Model
 from hushtable.server import Certificates, ServerProcess, _affinity, make_certificates
@@ -39,17 +39,11 @@ _ONE_PEER: dict[str, Any] = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench shards --shards 2",
-            "hushtable bench shards --shards 4 --rows 262144 --json",
-            "hushtable bench shards --shards 2 --stubs 64 --stub-ms 40 --json",
-        )
-    )(shards)
-
-
+@command(
+    "hushtable bench shards --shards 2",
+    "hushtable bench shards --shards 4 --rows 262144 --json",
+    "hushtable bench shards --shards 2 --stubs 64 --stub-ms 40 --json",
+)
 def shards(
     shards: Annotated[int, typer.Option(help="Shards to hold against one.")] = 2,
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 20,

@@ -18,7 +18,7 @@ import numpy as np
 import typer
 
 from hushtable import _native
-from hushtable.cli.output import Json, examples, note, print_bench
+from hushtable.cli.output import Json, command, note, print_bench
 from hushtable.client import ClientOptions, TlsConfig, connect
 from hushtable.errors import ConfigError, Error
 from hushtable.infer import ServerProcess, SharesClient
@@ -36,18 +36,12 @@ _DEALT = 120
 _DEAL_SECONDS_MAX = 600.0
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable bench shares --model criteo --batch 1 --json",
-            "hushtable bench shares --model criteo --batch 64 --seconds 10",
-            "hushtable bench shares --model top --batch 1 --json",
-            "hushtable bench shares --model criteo --batch 1 --encrypted --json",
-        )
-    )(shares)
-
-
+@command(
+    "hushtable bench shares --model criteo --batch 1 --json",
+    "hushtable bench shares --model criteo --batch 64 --seconds 10",
+    "hushtable bench shares --model top --batch 1 --json",
+    "hushtable bench shares --model criteo --batch 1 --encrypted --json",
+)
 def shares(
     model: Annotated[
         str,

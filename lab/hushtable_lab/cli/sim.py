@@ -9,34 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushtable._fdp import DEFAULT
-from hushtable.cli.output import Json, examples, note, print_json, print_table
+from hushtable.cli.output import Json, command, note, print_json, print_table
 from hushtable.errors import ConfigError
 from hushtable.model import Model
 
 from ..measure.records import bench_record
-from . import sim_accelerator, sim_fdp, sim_inference, sim_serve
 
 if TYPE_CHECKING:
     from ..sim.fl import Accesses, Point
     from ..sim.fl.datasets import Table1Row
 
-app = typer.Typer(help="Plan: what a deployment would cost.", no_args_is_help=True)
 
-
-sim_inference.register(app)
-sim_accelerator.register(app)
-sim_serve.register(app)
-sim_fdp.register(app)
-
-
-@app.command(
-    epilog=examples(
-        "hushtable sim fl --table small",
-        "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --json > bench.json",
-        "hushtable sim fl --table all --measured bench.json --plots figures",
-        "hushtable sim fl --rows 40000000 --row-bytes 96 --requests 20000 --k 6000 --json",
-        "hushtable sim fl --model models/clicks --feature item --requests 10000",
-    )
+@command(
+    "hushtable sim fl --table small",
+    "hushtable bench oram --rows 10000000 --row-bytes 64 --requests 10000 --json > bench.json",
+    "hushtable sim fl --table all --measured bench.json --plots figures",
+    "hushtable sim fl --rows 40000000 --row-bytes 96 --requests 20000 --k 6000 --json",
+    "hushtable sim fl --model models/clicks --feature item --requests 10000",
 )
 def fl(
     table: Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from hushtable.cli.output import (
     Json,
-    examples,
+    command,
     note,
     print_facts,
     print_json,
@@ -29,22 +29,16 @@ _WORKLOADS = ("onion", "simplepir", "kspir")
 _SCHEDULES = ("breadth", "depth", "hierarchical", "hierarchical-breadth")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable sim accelerator",
-            "hushtable sim accelerator --table-gb 16 --batch 1 --schedule breadth --no-overlap",
-            "hushtable sim accelerator --systems 16 --table-gb 1024 --batch 128",
-            "hushtable sim accelerator --table-gb 16 --rate 10 --rate 400",
-            "hushtable sim accelerator --machine mine.toml --workload simplepir --json",
-            "hushtable sim accelerator --machine this --table-gb 0.25 --batch 4",
-            "hushtable sim accelerator --figure 13b --figure 14b -o figures",
-            "hushtable sim accelerator --check --json",
-        )
-    )(accelerator)
-
-
+@command(
+    "hushtable sim accelerator",
+    "hushtable sim accelerator --table-gb 16 --batch 1 --schedule breadth --no-overlap",
+    "hushtable sim accelerator --systems 16 --table-gb 1024 --batch 128",
+    "hushtable sim accelerator --table-gb 16 --rate 10 --rate 400",
+    "hushtable sim accelerator --machine mine.toml --workload simplepir --json",
+    "hushtable sim accelerator --machine this --table-gb 0.25 --batch 4",
+    "hushtable sim accelerator --figure 13b --figure 14b -o figures",
+    "hushtable sim accelerator --check --json",
+)
 def accelerator(
     machine: Annotated[
         str,

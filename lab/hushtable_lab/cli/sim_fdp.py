@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushtable.cli._epsilon import read_epsilon
-from hushtable.cli.output import Json, examples, note, print_json, print_table
+from hushtable.cli.output import Json, command, note, print_json, print_table
 from hushtable.errors import ConfigError
 
 from ..measure.records import bench_record
@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 _EPSILONS = (math.inf, 1.0, 0.1)
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable sim fdp",
-            "hushtable sim fdp --plots figures",
-            "hushtable sim fdp --requests 10000 --union 887 --values 100 --epsilon 0.1",
-            "hushtable sim fdp --requests 2000 --union 300 --mechanism shifted:loss=0.02 "
-            "--mechanism eq3:y=power,exponent=5 --json",
-        )
-    )(fdp)
-
-
+@command(
+    "hushtable sim fdp",
+    "hushtable sim fdp --plots figures",
+    "hushtable sim fdp --requests 10000 --union 887 --values 100 --epsilon 0.1",
+    "hushtable sim fdp --requests 2000 --union 300 --mechanism shifted:loss=0.02 "
+    "--mechanism eq3:y=power,exponent=5 --json",
+)
 def fdp(
     requests: Annotated[int, typer.Option(help="K: users times slots of a round.")] = 10_000,
     union: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushtable.cli.output import Json, examples, note, print_json, print_table, progress_bar
+from hushtable.cli.output import Json, command, note, print_json, print_table, progress_bar
 from hushtable.errors import ConfigError
 
 from ..measure.records import bench_record
@@ -24,20 +24,14 @@ if TYPE_CHECKING:
     from ..sim.inference.sweep import Point
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable sim inference --rate 1/60min --rate 1/20min --runs 10",
-            "hushtable sim inference --garbler server --client-storage-gb 128 --rate 1/60min",
-            "hushtable sim inference --network resnet32 --size 32 --profile measured --rate 2",
-            "hushtable sim inference --profile costs/ --server 2x:16 --rate 1 --json",
-            "hushtable sim inference --figure table-1 --figure 14 -o figures",
-            "hushtable sim inference --check --json",
-        )
-    )(inference)
-
-
+@command(
+    "hushtable sim inference --rate 1/60min --rate 1/20min --runs 10",
+    "hushtable sim inference --garbler server --client-storage-gb 128 --rate 1/60min",
+    "hushtable sim inference --network resnet32 --size 32 --profile measured --rate 2",
+    "hushtable sim inference --profile costs/ --server 2x:16 --rate 1 --json",
+    "hushtable sim inference --figure table-1 --figure 14 -o figures",
+    "hushtable sim inference --check --json",
+)
 def inference(
     network: Annotated[
         str, typer.Option(help="resnet18, resnet32, vgg16, or another of the profile.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushtable.cli.output import Json, examples, note, print_json, print_table, progress_bar
+from hushtable.cli.output import Json, command, note, print_json, print_table, progress_bar
 from hushtable.errors import ConfigError
 
 from ..measure.records import bench_record
@@ -18,19 +18,13 @@ if TYPE_CHECKING:
     from ..sim.serve import Answer, Instance, Need, Prices, Profile, TableSize
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable sim serve --rows 1000000000 --row-bytes 128 --rate 2000 --p99-ms 500",
-            "hushtable sim serve --rows 67108864 --row-bytes 256 --rate 500 --shards 4 --shards 8",
-            "hushtable sim serve --model models/clicks --rate 200 --p99-ms 300 --provider gcp",
-            "hushtable sim serve --machine this --rows 4194304 --row-bytes 256 --rate 50 --json",
-            "hushtable sim serve --check",
-        )
-    )(serve)
-
-
+@command(
+    "hushtable sim serve --rows 1000000000 --row-bytes 128 --rate 2000 --p99-ms 500",
+    "hushtable sim serve --rows 67108864 --row-bytes 256 --rate 500 --shards 4 --shards 8",
+    "hushtable sim serve --model models/clicks --rate 200 --p99-ms 300 --provider gcp",
+    "hushtable sim serve --machine this --rows 4194304 --row-bytes 256 --rate 50 --json",
+    "hushtable sim serve --check",
+)
 def serve(
     rows: Annotated[int | None, typer.Option(help="Rows of the table.", show_default=False)] = None,
     row_bytes: Annotated[

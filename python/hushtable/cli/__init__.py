@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import typer
-
-from ..errors import (
-    Error,
-    FetchError,
-    IdOutOfRange,
-    ModelError,
-    ShardMapError,
-    TableError,
-    VersionMismatch,
-)
 from . import _commands
 from ._variables import warn_of_unknown
-from .output import USAGE_ERROR, fail, usage_hint, usage_text
+
+if TYPE_CHECKING:
+    from ._run import app
 
 __all__ = ["app", "main"]
 
 
-def __getattr__(name: str) -> typer.Typer:
-    """``app``, with all commands: for what documents and checks them, not for what runs one."""
+def __getattr__(name: str) -> Any:
+    """``app``, with all commands: for what documents and checks them."""
     if name != "app":
-        raise AttributeError(name)
-    return _commands.whole()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ._run import app
+
+    return app
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -38,34 +31,29 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """
     _hold_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in arguments
-    command = typer.main.get_command(_commands.first_of(arguments))
-    warn_of_unknown(command, lambda: typer.main.get_command(_commands.whole()))
-    try:
-        code = command(args=arguments, prog_name="hushtable", standalone_mode=False)
-    except USAGE_ERROR as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(usage_text(error))
-            sys.exit(2)
-        code = getattr(error, "exit_code", 2)
-        fail(usage_text(error), usage_hint(error), "UsageError", code, as_json)
-    except Error as error:
-        # ConfigError, IdOutOfRange and their like are also ValueErrors or LookupErrors.
-        code = 2 if isinstance(error, ValueError | LookupError | TableError) else 1
-        fail(str(error), _hint(error), type(error).__name__, code, as_json)
-    except (ValueError, TypeError, OverflowError) as error:
-        # The native module says in a note which argument it was.
-        text = ", ".join([str(error), *getattr(error, "__notes__", ())])
-        fail(text, None, type(error).__name__, 2, as_json)
-    except BrokenPipeError:
-        # Whoever read has enough; the flush at exit must not complain again.
-        sys.stderr.close()
-        sys.exit(141)
-    except OSError as error:
-        fail(str(error), None, type(error).__name__, 2, as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)
+    warn_of_unknown()
+    *path, last = arguments or ["--help"]
+    page = _commands.page(" ".join(path)) if last in ("-h", "--help") else None
+    # Groups' help needs nothing of what runs commands, which takes a quarter of a second to import.
+    if page is not None and _COMPLETING not in os.environ:
+        try:
+            print(page, flush=True)
+        except BrokenPipeError:
+            leave_unread()
+        sys.exit(0 if arguments else 2)
+    from ._run import run
+
+    run(arguments)
+
+
+def leave_unread() -> NoReturn:
+    """Ends where whoever reads has enough; the flush at exit must not complain again."""
+    sys.stderr.close()
+    sys.exit(141)
+
+
+#: What a shell that completes a command line sets.
+_COMPLETING = "_HUSHTABLE_COMPLETE"
 
 
 def _hold_streams() -> None:
@@ -84,23 +72,3 @@ def _hold_streams() -> None:
         if getattr(sys, name) is None:
             nothing = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(nothing, "r" if name == "stdin" else "w"))
-
-
-def _hint(error: Error) -> str | None:
-    if isinstance(error, ShardMapError):
-        return "`hushtable shard show MODEL` prints a map, `shard plan --help` makes one"
-    if isinstance(error, FetchError):
-        # The others say themselves what to do.
-        kept = "what was copied is kept: the same command goes on with it"
-        return kept if type(error) is FetchError else None
-    if isinstance(error, ModelError):
-        return "`hushtable model verify MODEL` checks a model, `model build --help` makes one"
-    if isinstance(error, TableError):
-        return "`hushtable table verify BUNDLE` checks a bundle, `table build --help` makes one"
-    if isinstance(error, IdOutOfRange):
-        return "nothing was sent to the servers"
-    if isinstance(error, VersionMismatch):
-        return "`hushtable table info BUNDLE` prints the version that each server should have"
-    if isinstance(error, ConnectionError):
-        return "the server's /readyz on its metrics port says whether it serves"
-    return None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from .._settings import PREFIX, did_you_mean
+__all__ = ["known_variables", "warn_of_unknown"]
 
-__all__ = ["warn_of_unknown"]
-
+_PREFIX = "HUSHTABLE_"
 #: Variables that are no option's: what this machine is, where things are on it, and our own.
 _OTHERS = frozenset(
     {
@@ -23,6 +21,13 @@ _OTHERS = frozenset(
         "HUSHTABLE_SHOW_CLIENT_ERRORS",
     }
 )
+#: Variables of options that are no settings of servers, without the prefix: here too, so that none
+#: of the commands need be imported to know them. A test holds it.
+_OF_OPTIONS = (
+    *("CA", "CERTIFICATE", "CERTIFICATE_KEY", "CONFIG", "INFER", "KEY", "LEFT", "LEFT_CA", "LOG"),
+    *("LOG_JSON", "MAX_IDS", "PARAMETER_SET", "PRG", "RIGHT", "RIGHT_CA", "SCHEME", "SERVER"),
+    "TIMEOUT",
+)
 #: What our tests are told by.
 _OF_TESTS = (
     "HUSHTABLE_NEEDS_",
@@ -33,34 +38,30 @@ _OF_TESTS = (
 )
 
 
-def known_variables(command: Any) -> frozenset[str]:
-    """Every variable that this command or one below it reads."""
-    return _OTHERS | frozenset(_of_options(command))
+def known_variables() -> frozenset[str]:
+    """Every variable that some command reads."""
+    from .. import _native
+    from .._settings import settings
+
+    of_servers = {one.variable for kind in _native.schemes() for one in settings(kind.name)}
+    return _without_settings() | of_servers
 
 
-def _of_options(command: Any) -> Iterator[str]:
-    for parameter in command.params:
-        named = parameter.envvar or ()
-        yield from (named,) if isinstance(named, str) else named
-    for below in getattr(command, "commands", {}).values():
-        yield from _of_options(below)
+def _without_settings() -> frozenset[str]:
+    return _OTHERS | {_PREFIX + name for name in _OF_OPTIONS}
 
 
-def warn_of_unknown(
-    command: Any, whole: Callable[[], Any], environment: Mapping[str, str] = os.environ
-) -> None:
-    """Says on standard error which variables look like settings and are none.
-
-    ``command`` is what runs; ``whole``, which has all commands, is made where it does not know one.
-    """
-    strange = [name for name in sorted(environment) if name.startswith(PREFIX)]
-    strange = [name for name in strange if not name.startswith(_OF_TESTS)]
-    if known_variables(command).issuperset(strange):
+def warn_of_unknown(environment: Mapping[str, str] = os.environ) -> None:
+    """Says on standard error which variables look like settings and are none."""
+    named = [name for name in sorted(environment) if name.startswith(_PREFIX)]
+    strange = {name for name in named if not name.startswith(_OF_TESTS)} - _without_settings()
+    if not strange:
         return
-    known = known_variables(whole())
-    for name in strange:
-        if name not in known:
-            print(
-                f"warning: {name} is no variable of hushtable{did_you_mean(name, known)}",
-                file=sys.stderr,
-            )
+    from .._settings import did_you_mean
+
+    known = known_variables()
+    for name in sorted(strange - known):
+        print(
+            f"warning: {name} is no variable of hushtable{did_you_mean(name, known)}",
+            file=sys.stderr,
+        )

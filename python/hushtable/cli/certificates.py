@@ -9,20 +9,14 @@ import typer
 
 from ..errors import ConfigError
 from ..server import Side, make_certificates
-from .output import Json, examples, print_facts, print_json
+from .output import Json, command, print_facts, print_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable certificates certs",
-            "hushtable certificates certs --name left.internal --name 10.0.0.7",
-            "hushtable certificates certs --side left",
-        )
-    )(certificates)
-
-
+@command(
+    "hushtable certificates certs",
+    "hushtable certificates certs --name left.internal --name 10.0.0.7",
+    "hushtable certificates certs --side left",
+)
 def certificates(
     folder: Annotated[Path, typer.Argument(help="Where to write them.", show_default=False)],
     name: Annotated[

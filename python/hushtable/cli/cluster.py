@@ -9,12 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
-
-app = typer.Typer(
-    help="One side's servers on a running Ray cluster: shards, replicas and fronts.",
-    no_args_is_help=True,
-)
+from .output import Json, command, print_facts, print_json, print_table, progress_bar
 
 File = Annotated[
     Path,
@@ -22,12 +17,10 @@ File = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "hushtable cluster up cluster.toml",
-        "hushtable cluster up cluster.toml --source s3://models/clicks-v2",
-        "hushtable cluster up cluster.toml --wait-s 0 --json",
-    )
+@command(
+    "hushtable cluster up cluster.toml",
+    "hushtable cluster up cluster.toml --source s3://models/clicks-v2",
+    "hushtable cluster up cluster.toml --wait-s 0 --json",
 )
 def up(
     file: File,
@@ -62,12 +55,10 @@ def up(
     _print(found, json)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable cluster status cluster.toml",
-        "hushtable cluster status cluster.toml --json",
-        "hushtable cluster status cluster.toml --targets > /etc/prometheus/hushtable.json",
-    )
+@command(
+    "hushtable cluster status cluster.toml",
+    "hushtable cluster status cluster.toml --json",
+    "hushtable cluster status cluster.toml --targets > /etc/prometheus/hushtable.json",
 )
 def status(
     file: File,
@@ -90,7 +81,7 @@ def status(
         _print(found, json)
 
 
-@app.command(epilog=examples("hushtable cluster down cluster.toml"))
+@command("hushtable cluster down cluster.toml")
 def down(file: File, json: Json = False) -> None:
     """Take a cluster down: fronts end what is under way, then shards; copies stay on disks."""
     from ..cluster import read_cluster, take_down

@@ -17,7 +17,7 @@ import typer
 from .. import __version__, _native
 from .._machine import cores, gpu_report, instruction_ns, read_gb_per_s
 from ..errors import ConfigError
-from .output import Json, examples, note, print_facts, print_json, print_table
+from .output import Json, command, note, print_facts, print_json, print_table
 
 #: What the kernels look for, as Linux names it.
 _FLAGS = (
@@ -31,18 +31,12 @@ _SOON_DAYS = 30
 _PACKAGES = ("numpy", "typer", "rich", "torch")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable doctor",
-            "hushtable doctor --json",
-            "HUSHTABLE_ISA=avx2 hushtable doctor",
-            "hushtable doctor --certificate https://left.example:4000 --certificate left.pem",
-        )
-    )(doctor)
-
-
+@command(
+    "hushtable doctor",
+    "hushtable doctor --json",
+    "HUSHTABLE_ISA=avx2 hushtable doctor",
+    "hushtable doctor --certificate https://left.example:4000 --certificate left.pem",
+)
 def doctor(
     certificate: Annotated[
         list[str] | None,

@@ -63,18 +63,10 @@ from .infer_hybrid import (
     one_of,
     print_hybrid_plan,
     query_hybrid,
-    register,
 )
 from .infer_shares import print_shares_plan, query_shares, shared_by
 from .infer_users import load_users, one_user, print_logits
-from .output import Json, examples, print_facts, print_json, progress_bar
-
-app = typer.Typer(
-    help="Compute a model that stays at its server on inputs that do not reach it.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
-register(app)
+from .output import Json, command, print_facts, print_json, progress_bar
 
 _Users = Annotated[
     int | None,
@@ -82,16 +74,12 @@ _Users = Annotated[
 ]
 
 
-@app.command(
-    "compile",
-    epilog=examples(
-        "hushtable infer compile models/clicks --spec model.toml",
-        "hushtable infer compile models/clicks --spec model.toml --name batch --users 64 --json",
-        "hushtable infer compile models/cifar --scheme hybrid --samples images.npy",
-        "hushtable infer compile models/cifar --scheme hybrid --verify-uploads",
-        "hushtable infer compile models/clicks --scheme shares --spec model.toml "
-        "--samples users.csv",
-    ),
+@command(
+    "hushtable infer compile models/clicks --spec model.toml",
+    "hushtable infer compile models/clicks --spec model.toml --name batch --users 64 --json",
+    "hushtable infer compile models/cifar --scheme hybrid --samples images.npy",
+    "hushtable infer compile models/cifar --scheme hybrid --verify-uploads",
+    "hushtable infer compile models/clicks --scheme shares --spec model.toml --samples users.csv",
 )
 def compile_(
     model: Annotated[
@@ -204,14 +192,12 @@ def compile_(
     _print_plan(compile_model(model, spec=spec, name=name, users=users), json)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable infer plan models/clicks",
-        "hushtable infer plan model.toml",
-        "hushtable infer plan --shape criteo --threshold 5000 --json",
-        "hushtable infer plan --shape criteo --shares",
-        "hushtable infer plan models/clicks --shares",
-    )
+@command(
+    "hushtable infer plan models/clicks",
+    "hushtable infer plan model.toml",
+    "hushtable infer plan --shape criteo --threshold 5000 --json",
+    "hushtable infer plan --shape criteo --shares",
+    "hushtable infer plan models/clicks --shares",
 )
 def plan(
     model: Annotated[
@@ -325,17 +311,15 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
     print(plan.text.rstrip())
 
 
-@app.command(
-    epilog=examples(
-        "hushtable infer serve models/clicks",
-        "hushtable infer serve models/clicks --addr 0.0.0.0:4000 --tls-cert certs/server.pem "
-        "--tls-key certs/server.key --keys-folder keys",
-        "hushtable infer serve models/cifar --store precomputes --store-bytes-max 100GiB",
-        "hushtable infer serve models/clicks --side left --peer https://right.example:4000 "
-        "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
-        "--peer-key peer.key",
-        "hushtable infer serve --config infer.toml --json",
-    )
+@command(
+    "hushtable infer serve models/clicks",
+    "hushtable infer serve models/clicks --addr 0.0.0.0:4000 --tls-cert certs/server.pem "
+    "--tls-key certs/server.key --keys-folder keys",
+    "hushtable infer serve models/cifar --store precomputes --store-bytes-max 100GiB",
+    "hushtable infer serve models/clicks --side left --peer https://right.example:4000 "
+    "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
+    "--peer-key peer.key",
+    "hushtable infer serve --config infer.toml --json",
 )
 @with_settings(
     *KINDS,
@@ -430,17 +414,15 @@ def _telling(
     return told
 
 
-@app.command(
-    epilog=examples(
-        "hushtable infer query --dense 0.5,1.2,0,3,0.1 --sparse 3,17 --ca ca.pem "
-        "--server https://one.example:4000",
-        "hushtable infer query --input users.csv --json",
-        "hushtable infer query --input - < users.jsonl",
-        "hushtable infer query --input images.npy --store mine --server https://one.example:4000 "
-        "--ca ca.pem",
-        "hushtable infer query --left https://one.example:4000 --right https://two.example:4000 "
-        "--left-ca one.pem --right-ca two.pem --dense 0.5,1.2 --sparse 3,17",
-    )
+@command(
+    "hushtable infer query --dense 0.5,1.2,0,3,0.1 --sparse 3,17 --ca ca.pem "
+    "--server https://one.example:4000",
+    "hushtable infer query --input users.csv --json",
+    "hushtable infer query --input - < users.jsonl",
+    "hushtable infer query --input images.npy --store mine --server https://one.example:4000 "
+    "--ca ca.pem",
+    "hushtable infer query --left https://one.example:4000 --right https://two.example:4000 "
+    "--left-ca one.pem --right-ca two.pem --dense 0.5,1.2 --sparse 3,17",
 )
 @with_servers()
 def query(

@@ -10,23 +10,17 @@ import typer
 from ..infer import networks
 from .infer_hybrid import print_hybrid_plan
 from .infer_import import Output, Shape, Source, sizes
-from .output import Json, examples, note, print_facts, print_json
+from .output import Json, command, note, print_facts, print_json
 
 #: As of a file that cannot be imported.
 _REFUSED = 2
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable infer check resnet18.onnx",
-            "hushtable infer check free.onnx --shape 3,224,224 --output logits",
-            "hushtable infer check cnn_model.h5 --json",
-        )
-    )(check)
-
-
+@command(
+    "hushtable infer check resnet18.onnx",
+    "hushtable infer check free.onnx --shape 3,224,224 --output logits",
+    "hushtable infer check cnn_model.h5 --json",
+)
 def check(
     source: Source,
     shape: Shape = None,

@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..infer import HybridClient, HybridPlanInfo, NetworkInfo, Outputs
 from ._servers import LEFT, Servers, with_servers
 from ._settings import parse_bytes
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
+from .output import Json, command, print_facts, print_json, print_table, progress_bar
 
 GarblerOption = Annotated[
     str, typer.Option(help="hybrid: who garbles, client or server. Who does keeps little.")
@@ -250,18 +250,13 @@ def _print_outputs(found: Outputs, as_json: bool) -> None:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable infer precompute --count 10 --store mine "
-            "--server https://one.example:4000 --ca ca.pem",
-            "hushtable infer precompute --count 3 --store mine --garbler client --parallel request",
-            "hushtable infer precompute --store mine --up-mbps 100 --down-mbps 900 --json",
-        )
-    )(with_servers(sides=False)(precompute))
-
-
+@command(
+    "hushtable infer precompute --count 10 --store mine "
+    "--server https://one.example:4000 --ca ca.pem",
+    "hushtable infer precompute --count 3 --store mine --garbler client --parallel request",
+    "hushtable infer precompute --store mine --up-mbps 100 --down-mbps 900 --json",
+)
+@with_servers(sides=False)
 def precompute(
     servers: Servers,
     count: Annotated[int, typer.Option(help="How many.", min=1)] = 1,

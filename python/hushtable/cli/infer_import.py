@@ -9,7 +9,7 @@ import typer
 
 from ..errors import ConfigError
 from ..infer import networks
-from .output import Json, examples, print_facts, print_json
+from .output import Json, command, print_facts, print_json
 
 Source = Annotated[
     Path, typer.Argument(metavar="FILE", help="A .onnx file, or Keras' .h5.", show_default=False)
@@ -28,18 +28,11 @@ Output = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        "import",
-        epilog=examples(
-            "hushtable infer import resnet18.onnx -o models/resnet18",
-            "hushtable infer import free.onnx -o models/free --shape 3,224,224 --output logits",
-            "hushtable infer import cnn_model.h5 -o models/cnn --name cifar --json",
-        ),
-    )(import_)
-
-
+@command(
+    "hushtable infer import resnet18.onnx -o models/resnet18",
+    "hushtable infer import free.onnx -o models/free --shape 3,224,224 --output logits",
+    "hushtable infer import cnn_model.h5 -o models/cnn --name cifar --json",
+)
 def import_(
     source: Source,
     out: Annotated[

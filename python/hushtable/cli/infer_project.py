@@ -13,28 +13,16 @@ from ..errors import ConfigError
 from ..infer import machines, paper_trace
 from ..infer import project as project_trace
 from ..infer import trace as trace_plan
-from .output import Json, examples, print_json, print_table
+from .output import Json, command, print_json, print_table
 
 #: Ciphertexts of one-hots in the paper's five models, from the smallest threshold to the largest.
 _PAPER = {"500": 1, "5k": 1, "50k": 2, "500k": 18, "5M": 85}
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    app.command(
-        epilog=examples(
-            "hushtable infer trace models/clicks",
-            "hushtable infer trace models/clicks -o trace.json",
-        ),
-    )(trace)
-    app.command(
-        epilog=examples(
-            "hushtable infer project --paper",
-            "hushtable infer project trace.json --machine a100 --machine my-asic.json",
-        ),
-    )(project)
-
-
+@command(
+    "hushtable infer trace models/clicks",
+    "hushtable infer trace models/clicks -o trace.json",
+)
 def trace(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)
@@ -76,6 +64,10 @@ def _row(operation: dict[str, Any]) -> list[str]:
     ]
 
 
+@command(
+    "hushtable infer project --paper",
+    "hushtable infer project trace.json --machine a100 --machine my-asic.json",
+)
 def project(
     trace: Annotated[
         Path | None,

@@ -14,23 +14,18 @@ from ..client import MAX_LAYOUT_BYTES, PARAMETER_SETS, Client, ClientOptions, co
 from ..client.connecting import Scheme
 from ..errors import ConfigError
 from ._servers import LEFT, RIGHT, Servers, with_servers
-from .output import Json, examples, print_json
+from .output import Json, command, print_json
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
-            "hushtable lookup 3 --left https://a:4000 --left https://a2:4000 "
-            "--right https://b:4000 --right https://b2:4000 --ca ca.pem",
-            "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
-            "hushtable lookup 3 14 159 --bag",
-            "hushtable lookup 3 14 159 --server https://a:4000 --ca ca.pem --max-ids 4",
-        )
-    )(with_servers()(lookup))
-
-
+@command(
+    "hushtable lookup 3 14 159 --left https://a:4000 --right https://b:4000 --ca ca.pem",
+    "hushtable lookup 3 --left https://a:4000 --left https://a2:4000 "
+    "--right https://b:4000 --right https://b2:4000 --ca ca.pem",
+    "hushtable lookup - --max-ids 64 --out rows.npy < ids.txt",
+    "hushtable lookup 3 14 159 --bag",
+    "hushtable lookup 3 14 159 --server https://a:4000 --ca ca.pem --max-ids 4",
+)
+@with_servers()
 def lookup(
     servers: Servers,
     context: typer.Context,

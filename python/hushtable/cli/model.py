@@ -14,31 +14,19 @@ from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
 from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import PARAMETERS
-from . import push
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
+from .output import Json, command, print_facts, print_json, print_table, progress_bar
 from .table import _killable
-
-app = typer.Typer(
-    help="Build, describe and check models: many tables, their features, and the dense rest.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
-
-push.add_to(app, "model")
 
 _Folder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)
 ]
 
 
-@app.command(
-    epilog=examples(
-        "hushtable model build dlrm.pt -o models/clicks --dry-run",
-        "hushtable model build dlrm.pt -o models/clicks --max-ids 20 --pooling mean",
-        "hushtable model build checkpoint/ -o models/clicks --tables '*.embedding_bags.*' "
-        "--dtype f16",
-        "hushtable model build model.safetensors.index.json -o models/clicks --spec model.toml",
-    )
+@command(
+    "hushtable model build dlrm.pt -o models/clicks --dry-run",
+    "hushtable model build dlrm.pt -o models/clicks --max-ids 20 --pooling mean",
+    "hushtable model build checkpoint/ -o models/clicks --tables '*.embedding_bags.*' --dtype f16",
+    "hushtable model build model.safetensors.index.json -o models/clicks --spec model.toml",
 )
 def build(
     checkpoint: Annotated[
@@ -138,11 +126,7 @@ def _print_plan(plan: BuildPlan, as_json: bool) -> None:
     )
 
 
-@app.command(
-    epilog=examples(
-        "hushtable model info models/clicks", "hushtable model info models/clicks --json"
-    )
-)
+@command("hushtable model info models/clicks", "hushtable model info models/clicks --json")
 def info(folder: _Folder, json: Json = False) -> None:
     """Print a model's name and version, its features and its tables."""
     model = Model.open(folder)
@@ -183,11 +167,7 @@ def _print_model(model: Model) -> None:
     print_table([*columns, "layout"], rows)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable model verify models/clicks", "hushtable model verify models/clicks --json"
-    )
-)
+@command("hushtable model verify models/clicks", "hushtable model verify models/clicks --json")
 def verify(folder: _Folder, json: Json = False) -> None:
     """Read every byte of a model; exits with 1 if one is not as it was built, and names what is
     damaged."""
@@ -201,12 +181,10 @@ def verify(folder: _Folder, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable model prepare models/clicks",
-        "hushtable model prepare models/clicks --table items --table shops --workers 2",
-        "hushtable model prepare /shared/models/clicks --ray auto --threads 8 --json",
-    )
+@command(
+    "hushtable model prepare models/clicks",
+    "hushtable model prepare models/clicks --table items --table shops --workers 2",
+    "hushtable model prepare /shared/models/clicks --ray auto --threads 8 --json",
 )
 def prepare(
     folder: _Folder,

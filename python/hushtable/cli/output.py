@@ -6,8 +6,8 @@ import contextlib
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 from rich.console import Console
@@ -28,9 +28,22 @@ from .._types import LayoutInfo
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: one command line each."""
-    return "[bold]Examples:[/bold]\n\n" + "\n\n".join(f"  $ {escape(line)}" for line in lines)
+_Command = TypeVar("_Command", bound=Callable[..., None])
+#: What ends the help of a command, by its function: command lines.
+EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
+
+
+def command(*examples: str) -> Callable[[_Command], _Command]:
+    """Has the help of a command end with these command lines.
+
+    Where the command is and what its help says in one line is in the table of ``_commands.py``.
+    """
+
+    def marked(function: _Command) -> _Command:
+        EXAMPLES[function] = examples
+        return function
+
+    return marked
 
 
 def unfold(text: str) -> str:

@@ -17,30 +17,24 @@ from ..errors import ConfigError
 from ..server import Serving
 from ..server import serve as run_server
 from ._settings import Config, Log, LogJson, gathered, option, server_tls, with_settings
-from .output import Json, describe_layout, examples, print_json, progress_bar
+from .output import Json, command, describe_layout, print_json, progress_bar
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable serve bundles/items --side left",
-            "hushtable certificates certs && hushtable serve bundles/items --side right "
-            "--addr 0.0.0.0:4000 --tls-cert certs/server.pem --tls-key certs/server.key",
-            "HUSHTABLE_SIDE=left HUSHTABLE_THREADS=8 hushtable serve bundles/items",
-            "hushtable serve models/clicks models/films --side left --tables-bytes-max 8GiB",
-            "hushtable serve --config left.toml --json",
-            "hushtable serve bundles/items --side left --device cuda:1",
-            "hushtable serve bundles/items --scheme onion --keys-folder keys",
-            "hushtable serve models/clicks --side left --shard 3 --watch next",
-            "hushtable serve models/clicks --side left --shards-file shards.toml",
-            "hushtable serve models/clicks --side left --infer shares --peer https://right:4000 "
-            "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
-            "--peer-key peer.key",
-        )
-    )(serve)
-
-
+@command(
+    "hushtable serve bundles/items --side left",
+    "hushtable certificates certs && hushtable serve bundles/items --side right "
+    "--addr 0.0.0.0:4000 --tls-cert certs/server.pem --tls-key certs/server.key",
+    "HUSHTABLE_SIDE=left HUSHTABLE_THREADS=8 hushtable serve bundles/items",
+    "hushtable serve models/clicks models/films --side left --tables-bytes-max 8GiB",
+    "hushtable serve --config left.toml --json",
+    "hushtable serve bundles/items --side left --device cuda:1",
+    "hushtable serve bundles/items --scheme onion --keys-folder keys",
+    "hushtable serve models/clicks --side left --shard 3 --watch next",
+    "hushtable serve models/clicks --side left --shards-file shards.toml",
+    "hushtable serve models/clicks --side left --infer shares --peer https://right:4000 "
+    "--peer-ca right.pem --tls-cert left.pem --tls-key left.key --peer-cert peer.pem "
+    "--peer-key peer.key",
+)
 @with_settings(
     "pair", "onion", "shares", besides=("table", "model"), panels={"shares": "With --infer shares"}
 )

@@ -12,14 +12,8 @@ import typer
 from ..errors import ConfigError
 from ..shards import ShardMap, fetch_shard, plan_shards, read_shards
 from ._settings import parse_bytes
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
+from .output import Json, command, print_facts, print_json, print_table, progress_bar
 from .table import _killable
-
-app = typer.Typer(
-    help="Cut a model into shards, each on servers of its own, and fetch what they need of it.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
 
 _Folder = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model's folder.", show_default=False)
@@ -30,12 +24,10 @@ _Scheme = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "hushtable shard plan models/clicks --memory 64GiB",
-        "hushtable shard plan models/clicks --shards 4 --replicas 3 --json",
-        "hushtable shard plan models/clicks --scheme onion --memory 64GiB",
-    )
+@command(
+    "hushtable shard plan models/clicks --memory 64GiB",
+    "hushtable shard plan models/clicks --shards 4 --replicas 3 --json",
+    "hushtable shard plan models/clicks --scheme onion --memory 64GiB",
 )
 def plan(
     model: _Folder,
@@ -90,11 +82,7 @@ def plan(
     print(f"fetch a shard: hushtable shard fetch {model} -o FOLDER{of} --shard 0")
 
 
-@app.command(
-    epilog=examples(
-        "hushtable shard show models/clicks", "hushtable shard show models/clicks --json"
-    )
-)
+@command("hushtable shard show models/clicks", "hushtable shard show models/clicks --json")
 def show(model: _Folder, scheme: _Scheme = "pair", json: Json = False) -> None:
     """Print which rows of which tables lie on which shard."""
     found = read_shards(model, scheme=scheme)
@@ -104,12 +92,10 @@ def show(model: _Folder, scheme: _Scheme = "pair", json: Json = False) -> None:
         _print_map(model, found)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable shard fetch /mnt/models/clicks -o /srv/models --shard 3",
-        "hushtable shard fetch s3://models/clicks -o /srv/models --front",
-        "hushtable shard fetch s3://models/clicks -o /srv/models --scheme onion --shard 0",
-    )
+@command(
+    "hushtable shard fetch /mnt/models/clicks -o /srv/models --shard 3",
+    "hushtable shard fetch s3://models/clicks -o /srv/models --front",
+    "hushtable shard fetch s3://models/clicks -o /srv/models --scheme onion --shard 0",
 )
 def fetch(
     source: Annotated[

@@ -24,11 +24,10 @@ from ..table import (
     verify_prepared,
     verify_table,
 )
-from . import push, table_patch
 from .output import (
     Json,
+    command,
     describe_layout,
-    examples,
     fail,
     print_facts,
     print_json,
@@ -36,21 +35,13 @@ from .output import (
     progress_bar,
 )
 
-app = typer.Typer(
-    help="Build, describe and check table bundles.", no_args_is_help=True, rich_markup_mode="rich"
-)
-push.add_to(app, "table")
-table_patch.add_to(app)
-
 Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_default=False)]
 
 
-@app.command(
-    epilog=examples(
-        "mkdir -p bundles && hushtable table build items.npy bundles/items",
-        "hushtable table build model.safetensors bundles/items --key item_embedding.weight",
-        "hushtable table build model.pt bundles/items --dtype f16 --name items",
-    )
+@command(
+    "mkdir -p bundles && hushtable table build items.npy bundles/items",
+    "hushtable table build model.safetensors bundles/items --key item_embedding.weight",
+    "hushtable table build model.pt bundles/items --dtype f16 --name items",
 )
 def build(
     source: Annotated[
@@ -97,11 +88,7 @@ def _killable() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable table info bundles/items", "hushtable table info bundles/items --json"
-    )
-)
+@command("hushtable table info bundles/items", "hushtable table info bundles/items --json")
 def info(bundle: Bundle, json: Json = False) -> None:
     """Print a bundle's name, shape and version, and its layout's costs if it has one."""
     facts, layout = _facts(bundle), Table.open(bundle).layout
@@ -120,11 +107,9 @@ def info(bundle: Bundle, json: Json = False) -> None:
         print(f"layout {describe_layout(layout)}")
 
 
-@app.command(
-    epilog=examples(
-        "hushtable table verify bundles/items",
-        "hushtable table verify bundles/items --prepared /fast/items.prepared --json",
-    )
+@command(
+    "hushtable table verify bundles/items",
+    "hushtable table verify bundles/items --prepared /fast/items.prepared --json",
 )
 def verify(
     bundle: Bundle,
@@ -179,12 +164,10 @@ def _defect(table: Table, path: Path, parameters: str) -> str | None:
     return None
 
 
-@app.command(
-    epilog=examples(
-        "hushtable table prepare bundles/items",
-        "hushtable table prepare bundles/items --out /fast/items.prepared --threads 4 --json",
-        "hushtable table prepare /shared/items --ray auto",
-    )
+@command(
+    "hushtable table prepare bundles/items",
+    "hushtable table prepare bundles/items --out /fast/items.prepared --threads 4 --json",
+    "hushtable table prepare /shared/items --ray auto",
 )
 def prepare(
     bundle: Bundle,

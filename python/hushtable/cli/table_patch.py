@@ -12,25 +12,15 @@ import typer
 
 from ..errors import ConfigError
 from ..table import Table
-from .output import Json, examples, print_facts, print_json
-
-
-def add_to(app: typer.Typer) -> None:
-    """Adds the commands to the app of tables."""
-    app.command(
-        epilog=examples(
-            "hushtable table patch bundles/items --rows changed.npz --out bundles/items-2",
-            "hushtable table patch bundles/items --from rows.patch --out bundles/items-2",
-        )
-    )(patch)
-    app.command(epilog=examples("hushtable table compact bundles/items-2 --out bundles/items-3"))(
-        compact
-    )
-
+from .output import Json, command, print_facts, print_json
 
 _Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_default=False)]
 
 
+@command(
+    "hushtable table patch bundles/items --rows changed.npz --out bundles/items-2",
+    "hushtable table patch bundles/items --from rows.patch --out bundles/items-2",
+)
 def patch(
     bundle: _Bundle,
     out: Annotated[
@@ -92,6 +82,7 @@ def patch(
     print(f"serve it: move it into a server's --watch folder, or hushtable table push {out}")
 
 
+@command("hushtable table compact bundles/items-2 --out bundles/items-3")
 def compact(
     bundle: _Bundle,
     out: Annotated[

@@ -19,17 +19,10 @@ from ..errors import ConfigError
 from ..fl.controller import Controller, Spent, fdp_spec, place
 from ..fl.training import TrainServing, serve_training
 from ..model import Model
-from ..scale import commands
 from ..table import Table
 from ._epsilon import read_epsilon
 from ._settings import Config, Log, LogJson, gathered, server_tls, with_settings
-from .output import Json, examples, print_facts, print_json, print_table, progress_bar
-
-app = typer.Typer(
-    help="Train a table by federated rounds, behind an oblivious memory on disk.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+from .output import Json, command, print_facts, print_json, print_table, progress_bar
 
 _Folder = Annotated[Path, typer.Argument(help="The controller's folder.", metavar="FOLDER")]
 _Key = Annotated[
@@ -59,13 +52,11 @@ _Counter = Annotated[
 ]
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train create --table bundles/films --users 100 --slots 100 --epsilon 1 "
-        "--aggregate fed_adagrad:lr=0.1 --key /elsewhere/films.key films",
-        "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 "
-        "--key-beside items",
-    )
+@command(
+    "hushtable train create --table bundles/films --users 100 --slots 100 --epsilon 1 "
+    "--aggregate fed_adagrad:lr=0.1 --key /elsewhere/films.key films",
+    "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 "
+    "--key-beside items",
 )
 def create(
     folder: _Folder,
@@ -212,11 +203,9 @@ def create(
         _print(controller, place(folder, key, counter, key_beside=key_beside), json)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train expect --requests 10000 --union 887 --values 100 --epsilon 0.1",
-        "hushtable train expect --requests 10000 --union 887 --mechanism shifted:loss=0.02 --json",
-    )
+@command(
+    "hushtable train expect --requests 10000 --union 887 --values 100 --epsilon 0.1",
+    "hushtable train expect --requests 10000 --union 887 --mechanism shifted:loss=0.02 --json",
 )
 def expect(
     requests: Annotated[int, typer.Option(help="K: users times slots of a round.")] = 10_000,
@@ -275,11 +264,9 @@ def expect(
         print_table(columns, rows)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train info films --key /elsewhere/films.key",
-        "hushtable train info films --key-beside --json",
-    )
+@command(
+    "hushtable train info films --key /elsewhere/films.key",
+    "hushtable train info films --key-beside --json",
 )
 def info(
     folder: _Folder,
@@ -298,7 +285,7 @@ def info(
         _print(controller, place(folder, key, counter, key_beside=key_beside), json)
 
 
-@app.command(epilog=examples("hushtable train key authority.key", "hushtable train key alice.key"))
+@command("hushtable train key authority.key", "hushtable train key alice.key")
 def key(
     file: Annotated[
         Path, typer.Argument(help="A new file, or an old one with --show.", metavar="FILE")
@@ -318,10 +305,8 @@ def key(
         print(public)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train enroll --authority-key authority.key --pin pin1:... 4a1c...",
-    )
+@command(
+    "hushtable train enroll --authority-key authority.key --pin pin1:... 4a1c...",
 )
 def enroll(
     users: Annotated[
@@ -345,11 +330,9 @@ def enroll(
         print("\n".join(tickets))
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train audit audit.jsonl --key /elsewhere/films.key",
-        "hushtable train audit audit.jsonl --key /elsewhere/films.key --expect 4170:9c1f...",
-    )
+@command(
+    "hushtable train audit audit.jsonl --key /elsewhere/films.key",
+    "hushtable train audit audit.jsonl --key /elsewhere/films.key --expect 4170:9c1f...",
 )
 def audit(
     file: Annotated[Path, typer.Argument(help="The audit log.", metavar="FILE")],
@@ -400,13 +383,11 @@ def audit(
     print_facts(facts)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train export films --key /elsewhere/films.key -o bundles/films",
-        "hushtable serve bundles/films --side left",
-        "hushtable train export films --key-beside --model models/clicks --table films",
-        "hushtable train export films --key-beside -o bundles/films-2 --since bundles/films",
-    )
+@command(
+    "hushtable train export films --key /elsewhere/films.key -o bundles/films",
+    "hushtable serve bundles/films --side left",
+    "hushtable train export films --key-beside --model models/clicks --table films",
+    "hushtable train export films --key-beside -o bundles/films-2 --since bundles/films",
 )
 def export(
     folder: _Folder,
@@ -536,13 +517,11 @@ def _export_into(
     print_facts({**facts, "table version": bundle.info.version, "rounds": f"{rounds:,}"})
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train serve films --key /elsewhere/films.key",
-        "hushtable train serve films --key /elsewhere/films.key --addr 0.0.0.0:4000 "
-        "--tls-cert certs/server.pem --tls-key "
-        "certs/server.key --operator-token-file token",
-    )
+@command(
+    "hushtable train serve films --key /elsewhere/films.key",
+    "hushtable train serve films --key /elsewhere/films.key --addr 0.0.0.0:4000 "
+    "--tls-cert certs/server.pem --tls-key "
+    "certs/server.key --operator-token-file token",
 )
 @with_settings("train")
 def serve(
@@ -656,6 +635,3 @@ def _print(controller: Controller, at: tuple[Path, Path, str], as_json: bool) ->
             "counter": counter_path,
         }
     )
-
-
-commands.register(app)

@@ -15,7 +15,7 @@ from ..fl import recovery
 from ..fl.client import TrainingClient
 from ..fl.recovery import Diagnosis
 from ._servers import Ca, client_tls
-from .output import Json, examples, print_facts, print_json, progress_bar
+from .output import Json, command, print_facts, print_json, progress_bar
 from .train import _Counter, _Folder, _Key, _KeyBeside, _spent
 
 _Yes = Annotated[
@@ -32,6 +32,12 @@ _RoundsBegun = Annotated[
 ]
 
 
+@command(
+    "hushtable train backup --key /elsewhere/films.key films /backups/films-1",
+    "hushtable train backup --url https://localhost:4000 --ca certs/ca.pem "
+    "--operator-token-file token films-2",
+    "hushtable train backup --verify --key /elsewhere/films.key /backups/films-1",
+)
 def backup(
     what: Annotated[
         list[str],
@@ -96,6 +102,11 @@ def backup(
         print_facts({name.replace("_", " "): str(fact) for name, fact in facts.items()})
 
 
+@command(
+    "hushtable train restore --key /elsewhere/films.key --rounds-begun 812 /backups/films-1 films",
+    "hushtable train restore --key /elsewhere/films.key --old-counter old.counter "
+    "--yes /backups/films-1 films",
+)
 def restore(
     backup: Annotated[Path, typer.Argument(help="The backup's folder.", metavar="BACKUP")],
     folder: Annotated[Path, typer.Argument(help="A new folder.", metavar="FOLDER")],
@@ -147,6 +158,11 @@ def restore(
     _print_done(done, folder, None, json)
 
 
+@command(
+    "hushtable train recover --key /elsewhere/films.key films",
+    "hushtable train recover --key /elsewhere/films.key --accept-rollback films",
+    "hushtable train recover --key /elsewhere/films.key --salvage --yes films",
+)
 def recover(
     folder: _Folder,
     accept_rollback: Annotated[
@@ -342,30 +358,3 @@ def _print_done(done: Diagnosis | None, folder: Path, listed: Path | None, as_js
     if listed is not None:
         facts["list of rows"] = str(listed)
     print_facts(facts)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands to ``hushtable train``."""
-    app.command(
-        epilog=examples(
-            "hushtable train backup --key /elsewhere/films.key films /backups/films-1",
-            "hushtable train backup --url https://localhost:4000 --ca certs/ca.pem "
-            "--operator-token-file token films-2",
-            "hushtable train backup --verify --key /elsewhere/films.key /backups/films-1",
-        )
-    )(backup)
-    app.command(
-        epilog=examples(
-            "hushtable train restore --key /elsewhere/films.key --rounds-begun 812 "
-            "/backups/films-1 films",
-            "hushtable train restore --key /elsewhere/films.key --old-counter old.counter "
-            "--yes /backups/films-1 films",
-        )
-    )(restore)
-    app.command(
-        epilog=examples(
-            "hushtable train recover --key /elsewhere/films.key films",
-            "hushtable train recover --key /elsewhere/films.key --accept-rollback films",
-            "hushtable train recover --key /elsewhere/films.key --salvage --yes films",
-        )
-    )(recover)

@@ -15,31 +15,23 @@ from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import Table
 from ._tune_model import search_progress, tune_tables
 from .model import model_feature, open_model
-from .output import Json, examples, print_json
+from .output import Json, command, print_json
 
 if TYPE_CHECKING:
     from ..tune import TuneResult
     from ..tune.judge import Quality
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable tune bundles/items trace.parquet --max-comm-kb 300 --max-drop 0.01 "
-            "--out tuned",
-            "hushtable tune bundles/items trace.npz --max-comm-kb 300 --max-latency-ms 100 "
-            "--quality model.py:auc --min-quality 0.78 --out tuned --apply bundles/items-tuned",
-            "hushtable tune bundles/items trace.csv --max-drop 0.01 --json",
-            "hushtable tune models/clicks trace.csv --feature cart --max-drop 0.01 --apply "
-            "models/clicks",
-            "hushtable tune models/clicks --trace cart=cart.csv --trace seen=seen.csv "
-            "--max-comm-kb 400 --max-server-us 2000 --apply models/clicks",
-            "hushtable tune bundles/items trace.npz --max-drop 0.01 --ray auto --workers 64",
-        )
-    )(tune)
-
-
+@command(
+    "hushtable tune bundles/items trace.parquet --max-comm-kb 300 --max-drop 0.01 --out tuned",
+    "hushtable tune bundles/items trace.npz --max-comm-kb 300 --max-latency-ms 100 "
+    "--quality model.py:auc --min-quality 0.78 --out tuned --apply bundles/items-tuned",
+    "hushtable tune bundles/items trace.csv --max-drop 0.01 --json",
+    "hushtable tune models/clicks trace.csv --feature cart --max-drop 0.01 --apply models/clicks",
+    "hushtable tune models/clicks --trace cart=cart.csv --trace seen=seen.csv "
+    "--max-comm-kb 400 --max-server-us 2000 --apply models/clicks",
+    "hushtable tune bundles/items trace.npz --max-drop 0.01 --ray auto --workers 64",
+)
 def tune(
     bundle: Annotated[
         Path,

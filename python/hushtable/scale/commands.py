@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from .._fdp import DEFAULT
 from ..cli._epsilon import read_epsilon
-from ..cli.output import Json, examples, print_facts, print_json, print_table, unfold
+from ..cli.output import Json, command, print_facts, print_json, print_table
 from ..errors import ConfigError
 from .options import RayAddress, RayInsecure
 
@@ -19,29 +18,15 @@ if TYPE_CHECKING:
     from .hosts import Hosts
     from .training import ModelController
 
-app = typer.Typer(
-    help="Train all tables of a model, each behind an oblivious memory of its own.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
 
 _Folder = Annotated[Path, typer.Argument(help="The controllers' folder.", metavar="FOLDER")]
 
 
-def register(parent: typer.Typer) -> None:
-    """Adds the commands to ``hushtable train``."""
-    for command in app.registered_commands:
-        command.help = unfold(inspect.getdoc(command.callback) or "")
-    parent.add_typer(app, name="model")
-
-
-@app.command(
-    epilog=examples(
-        "hushtable train model create models/clicks clicks --keys /elsewhere/clicks --users 100 "
-        "--slots 20 --aggregate fed_adagrad:lr=0.1 --epsilon-budget 100",
-        "hushtable train model create models/clicks clicks --key-beside --slots 20 --table-slots "
-        "cart=5 --ray auto --json",
-    )
+@command(
+    "hushtable train model create models/clicks clicks --keys /elsewhere/clicks --users 100 "
+    "--slots 20 --aggregate fed_adagrad:lr=0.1 --epsilon-budget 100",
+    "hushtable train model create models/clicks clicks --key-beside --slots 20 --table-slots "
+    "cart=5 --ray auto --json",
 )
 def create(
     model: Annotated[
@@ -156,11 +141,7 @@ def create(
         _print(controller, json)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train model info clicks", "hushtable train model info clicks --ray auto --json"
-    )
-)
+@command("hushtable train model info clicks", "hushtable train model info clicks --ray auto --json")
 def info(
     folder: _Folder,
     delta: Annotated[
@@ -181,11 +162,9 @@ def info(
         _print(controller, json, delta)
 
 
-@app.command(
-    epilog=examples(
-        "hushtable train model export clicks --model models/clicks",
-        "hushtable train model export clicks --model models/clicks -o models/clicks-2 --dtype f16",
-    )
+@command(
+    "hushtable train model export clicks --model models/clicks",
+    "hushtable train model export clicks --model models/clicks -o models/clicks-2 --dtype f16",
 )
 def export(
     folder: _Folder,

@@ -1,0 +1,113 @@
+"""Pages of help, as plain text of a terminal's width: lines are folded, and nothing is cut."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["Row", "Section", "columns", "page", "usage"]
+
+#: What stands to the left, and what it is.
+Row = tuple[str, str]
+#: A heading, and the rows below it.
+Section = tuple[str, Sequence[Row]]
+
+#: Beyond this, lines are hard to read; where there is no terminal, they have 80 columns.
+_MOST, _NO_TERMINAL = 100, 80
+#: Rows whose left side is longer have the text on the next line.
+_LEFT = 26
+
+
+def columns() -> int | None:
+    """Columns of the terminal that standard output is; None of a pipe. ``COLUMNS`` wins."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def usage(path: str, pieces: Iterable[str]) -> str:
+    """How a command is called, in one line."""
+    return " ".join(("Usage:", path, *pieces))
+
+
+def page(
+    usage: str,
+    text: str,
+    sections: Iterable[Section],
+    examples: Sequence[str] = (),
+    *,
+    last: str = "",
+) -> str:
+    """A page of help: paragraphs, sections of rows, examples, and a last paragraph."""
+    width = min(columns() or _NO_TERMINAL, _MOST)
+    blocks = [_folded(usage, width, indent="    ")]
+    blocks += [_folded(part, width, indent="") for part in text.split("\n\n") if part.strip()]
+    for heading, rows in sections:
+        if rows:
+            blocks.append([_bold(f"{heading}:"), *_rows(rows, width)])
+    if examples:
+        shown = [line for example in examples for line in _continued(example, width)]
+        blocks.append([_bold("Examples:"), *shown])
+    if last:
+        blocks.append(_folded(last, width, indent=""))
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _bold(text: str) -> str:
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
+    return text if is_plain or os.environ.get("TERM") == "dumb" else f"\x1b[1m{text}\x1b[0m"
+
+
+def _folded(text: str, width: int, *, indent: str) -> list[str]:
+    """Lines of whole words; all but the first are indented."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        longer = f"{line} {word}" if line.strip() else f"{line}{word}"
+        if len(longer) > width and line.strip():
+            lines.append(line)
+            longer = f"{indent}{word}"
+        line = longer
+    return [*lines, line]
+
+
+def _rows(rows: Sequence[Row], width: int) -> Iterator[str]:
+    widest = max(len(left) for left, _ in rows)
+    left_width = min(widest, _LEFT if width >= 80 else _LEFT * width // 80)
+    indent = " " * (left_width + 4)
+    for left, right in rows:
+        folded = _folded(right, width - len(indent), indent="") if right else []
+        if len(left) <= left_width and folded:
+            yield f"  {left:<{left_width}}  {folded.pop(0)}"
+        else:
+            yield f"  {left}"
+        yield from (f"{indent}{line}" for line in folded)
+
+
+def _continued(example: str, width: int) -> Iterator[str]:
+    """A command line as it may be pasted: folded between words, with a backslash."""
+    line = "  $"
+    for word in _words(example):
+        if len(line) + len(word) + 3 > width and line.strip() not in ("$", ""):
+            yield f"{line} \\"
+            line = f"     {word}"
+        else:
+            line = f"{line} {word}"
+    yield line
+
+
+def _words(text: str) -> Iterator[str]:
+    """Words of a command line, where what stands in quotes is one."""
+    word = ""
+    for piece in text.split():
+        word = f"{word} {piece}" if word else piece
+        if word.count("'") % 2 == 0 and word.count('"') % 2 == 0:
+            yield word
+            word = ""
+    if word:
+        yield word
