@@ -32,18 +32,23 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     _hold_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     warn_of_unknown()
-    *path, last = arguments or ["--help"]
-    page = _commands.page(" ".join(path)) if last in ("-h", "--help") else None
-    # Groups' help needs nothing of what runs commands, which takes a quarter of a second to import.
-    if page is not None and _COMPLETING not in os.environ:
+    if _COMPLETING not in os.environ and (text := _soon(arguments)) is not None:
         try:
-            print(page, flush=True)
+            print(text, flush=True)
         except BrokenPipeError:
             leave_unread()
         sys.exit(0 if arguments else 2)
     from ._run import run
 
     run(arguments)
+
+
+def _soon(arguments: list[str]) -> str | None:
+    """What is printed without what runs commands, whose import takes most of a short one's time."""
+    *path, last = arguments or ["--help"]
+    if arguments == ["--version"]:
+        return _commands.version()
+    return _commands.page(" ".join(path)) if last in ("-h", "--help") else None
 
 
 def leave_unread() -> NoReturn:

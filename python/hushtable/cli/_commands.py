@@ -7,7 +7,18 @@ import importlib.util
 
 from . import _help
 
-__all__ = ["COMMANDS", "OF_LAB", "Entry", "entry", "has_lab", "line", "names", "package", "page"]
+__all__ = [
+    "COMMANDS",
+    "OF_LAB",
+    "Entry",
+    "entry",
+    "has_lab",
+    "line",
+    "names",
+    "package",
+    "page",
+    "version",
+]
 
 #: The module and the function in it, nothing of a group of commands; and the line in the help.
 Entry = tuple[str, str]
@@ -232,6 +243,13 @@ HELP_OPTION = ("-h, --help", "Show this message and exit.")
 def has_lab() -> bool:
     """Whether the package with ``bench`` and ``sim`` is installed."""
     return importlib.util.find_spec(LAB) is not None
+
+
+def version() -> str:
+    """What ``--version`` prints."""
+    from .. import __version__
+
+    return f"hushtable {__version__}"
 
 
 def _all() -> dict[str, Entry]:

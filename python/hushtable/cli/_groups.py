@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer import core
 from typer.core import TyperCommand, TyperGroup
 
 from ..errors import ConfigError
@@ -38,20 +39,29 @@ class _Command(TyperCommand):
         """Writes what ``--help`` prints."""
         headings: dict[str, list[_help.Row]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            row = parameter.get_help_record(ctx)
+            row = _row(parameter, ctx)
             if row is not None:
                 is_argument = parameter.param_type_name == "argument"
                 panel = getattr(parameter, "rich_help_panel", None)
                 own = "Arguments" if is_argument else "Options"
-                # typer 0.20 escapes brackets for rich's markup whatever the mode.
-                name, text = (part.replace("\\[", "[") for part in row)
-                headings.setdefault(panel or own, []).append((name, text))
+                headings.setdefault(panel or own, []).append(row)
         # Options of all commands come last.
         headings["Options"] = headings.pop("Options")
         usage = _help.usage(ctx.command_path, self.collect_usage_pieces(ctx))
         shown = (self.epilog or "").split("\n\n")[1:]
         examples = [line.strip().removeprefix("$ ") for line in shown]
         formatter.write(_help.page(usage, self.help or "", headings.items(), examples))
+
+
+def _row(parameter: Any, ctx: Any) -> _help.Row | None:
+    """What is said of an argument or an option; None of what is hidden."""
+    # typer 0.20 imports rich, where it is, to escape brackets for it, whatever prints them.
+    has_rich, core.HAS_RICH = core.HAS_RICH, False
+    try:
+        row: _help.Row | None = parameter.get_help_record(ctx)
+        return row
+    finally:
+        core.HAS_RICH = has_rich
 
 
 class _Group(TyperGroup):
@@ -156,9 +166,7 @@ def _without_lab(context: typer.Context) -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
-
-        print(f"hushtable {__version__}")
+        print(_commands.version())
         raise typer.Exit
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TextIO
 
-__all__ = ["Row", "Section", "columns", "page", "usage"]
+__all__ = ["Row", "Section", "columns", "folded", "page", "styled", "usage"]
 
 #: What stands to the left, and what it is.
 Row = tuple[str, str]
@@ -45,8 +46,8 @@ def page(
 ) -> str:
     """A page of help: paragraphs, sections of rows, examples, and a last paragraph."""
     width = min(columns() or _NO_TERMINAL, _MOST)
-    blocks = [_folded(usage, width, indent="    ")]
-    blocks += [_folded(part, width, indent="") for part in text.split("\n\n") if part.strip()]
+    blocks = [folded(usage, width, indent="    ")]
+    blocks += [folded(part, width) for part in text.split("\n\n") if part.strip()]
     for heading, rows in sections:
         if rows:
             blocks.append([_bold(f"{heading}:"), *_rows(rows, width)])
@@ -54,17 +55,22 @@ def page(
         shown = [line for example in examples for line in _continued(example, width)]
         blocks.append([_bold("Examples:"), *shown])
     if last:
-        blocks.append(_folded(last, width, indent=""))
+        blocks.append(folded(last, width))
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
+def styled(text: str, style: str, stream: TextIO) -> str:
+    """``text`` in a style, ``1`` for bold, ``2`` for dim, on a terminal that shows such things."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not stream.isatty()
+    return text if is_plain else f"\x1b[{style}m{text}\x1b[0m"
+
+
 def _bold(text: str) -> str:
-    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ
-    return text if is_plain or os.environ.get("TERM") == "dumb" else f"\x1b[1m{text}\x1b[0m"
+    return styled(text, "1", sys.stdout)
 
 
-def _folded(text: str, width: int, *, indent: str) -> list[str]:
-    """Lines of whole words; all but the first are indented."""
+def folded(text: str, width: int, *, indent: str = "") -> list[str]:
+    """Lines of whole words, none longer than ``width`` but a word; all but the first indented."""
     lines: list[str] = []
     line = ""
     for word in text.split():
@@ -81,12 +87,12 @@ def _rows(rows: Sequence[Row], width: int) -> Iterator[str]:
     left_width = min(widest, _LEFT if width >= 80 else _LEFT * width // 80)
     indent = " " * (left_width + 4)
     for left, right in rows:
-        folded = _folded(right, width - len(indent), indent="") if right else []
-        if len(left) <= left_width and folded:
-            yield f"  {left:<{left_width}}  {folded.pop(0)}"
+        lines = folded(right, width - len(indent)) if right else []
+        if len(left) <= left_width and lines:
+            yield f"  {left:<{left_width}}  {lines.pop(0)}"
         else:
             yield f"  {left}"
-        yield from (f"{indent}{line}" for line in folded)
+        yield from (f"{indent}{line}" for line in lines)
 
 
 def _continued(example: str, width: int) -> Iterator[str]:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
-from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import PARAMETERS
+from ._workers import RayAddress, RayInsecure, Workers, given_workers
 from .output import Json, command, print_facts, print_json, print_table, progress_bar
 from .table import _killable
 
@@ -55,10 +54,8 @@ def build(
     spec: Annotated[
         Path | None,
         typer.Option(
-            help=escape(
-                "A TOML file: [[feature]] with name, table, pooling, max_ids; [tables.NAME] with "
-                "key, dtype."
-            ),
+            help="A TOML file: [[feature]] with name, table, pooling, max_ids; [tables.NAME] with "
+            "key, dtype.",
             show_default=False,
         ),
     ] = None,

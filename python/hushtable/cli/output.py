@@ -7,23 +7,17 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table as Grid
 
-from .._types import LayoutInfo
+from ._help import columns, styled
+from ._tables import table_lines
+
+if TYPE_CHECKING:
+    from .._types import LayoutInfo
+
+_DIM, _RED, _BOLD_RED = "2", "31", "1;31"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
@@ -72,10 +66,9 @@ def print_json(record: Mapping[str, Any]) -> None:
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Two columns: what, and its value."""
     # Lines are never folded: what is piped on may be searched or copied.
-    console = Console(soft_wrap=True, highlight=False)
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        console.print(f"[dim]{name:<{width}}[/dim]  {escape(str(value))}")
+        print(f"{styled(name.ljust(width), _DIM, sys.stdout)}  {value}".rstrip())
 
 
 def print_bench(record: dict[str, Any], as_json: bool) -> None:
@@ -99,20 +92,16 @@ def _params(params: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in params.items())
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column to the left, figures to the right."""
-    grid = Grid(box=None, padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        grid.add_column(column, justify="left" if index == 0 else "right")
-    for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
-    Console().print(grid)
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of the terminal's width; the first column to the left, figures to the right."""
+    for line in table_lines(heads, rows, columns()):
+        print(line)
 
 
 def note(text: str) -> None:
     """A line about what is being done, for people who watch."""
     if sys.stderr.isatty():
-        Console(stderr=True).print(escape(text), style="dim")
+        print(styled(text, _DIM, sys.stderr), file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -121,6 +110,17 @@ def progress_bar(what: str, *, shown: bool, of_bytes: bool = False) -> Iterator[
     if not shown or not sys.stderr.isatty():
         yield None
         return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     count: ProgressColumn = DownloadColumn() if of_bytes else MofNCompleteColumn()
     columns = (TextColumn(what), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
@@ -160,12 +160,12 @@ def usage_hint(error: Exception) -> str | None:
 def fail(message: str, hint: str | None, kind: str, code: int, as_json: bool) -> NoReturn:
     """Says what went wrong and exits with ``code``."""
     if as_json:
-        error = {"type": kind, "message": message, "hint": hint, "exit_code": code}
-        print_json({"error": error})
+        record = {"type": kind, "message": message, "hint": hint, "exit_code": code}
+        print_json({"error": record})
     else:
-        console = Console(stderr=True, soft_wrap=True)
         one_line = " ".join(message.split())
-        console.print(f"[bold red]error:[/bold red] [red]{escape(one_line)}[/red]", highlight=False)
+        error = sys.stderr
+        print(f"{styled('error:', _BOLD_RED, error)} {styled(one_line, _RED, error)}", file=error)
         if hint:
-            console.print(f"[dim]hint: {escape(hint)}[/dim]", highlight=False)
+            print(styled(f"hint: {hint}", _DIM, error), file=error)
     sys.exit(code)

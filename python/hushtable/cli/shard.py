@@ -102,7 +102,7 @@ def fetch(
         str,
         typer.Argument(
             help="The model with its map: a folder, an http(s) URL, or one of what fsspec opens "
-            "(pip install 'hushtable\\[remote]').",
+            "(pip install 'hushtable[remote]').",
             show_default=False,
         ),
     ],

@@ -15,7 +15,6 @@ import typer
 
 from .. import _native
 from ..errors import PreparedError
-from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import (
     PARAMETERS,
     Table,
@@ -24,6 +23,7 @@ from ..table import (
     verify_prepared,
     verify_table,
 )
+from ._workers import RayAddress, RayInsecure, Workers, given_workers
 from .output import (
     Json,
     command,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import ConfigError
-from ..scale.options import RayAddress, RayInsecure, Workers, given_workers
 from ..table import Table
 from ._tune_model import search_progress, tune_tables
+from ._workers import RayAddress, RayInsecure, Workers, given_workers
 from .model import model_feature, open_model
 from .output import Json, command, print_json
 

@@ -10,9 +10,9 @@ import typer
 
 from .._fdp import DEFAULT
 from ..cli._epsilon import read_epsilon
+from ..cli._workers import RayAddress, RayInsecure
 from ..cli.output import Json, command, print_facts, print_json, print_table
 from ..errors import ConfigError
-from .options import RayAddress, RayInsecure
 
 if TYPE_CHECKING:
     from .hosts import Hosts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from .pool import Pool
+    from ..scale.pool import Pool
 
 __all__ = ["RayAddress", "RayInsecure", "Workers", "given_workers"]
 
@@ -48,7 +48,7 @@ def given_workers(
     if workers is None and address is None:
         yield None
         return
-    from .pool import open_pool
+    from ..scale.pool import open_pool
 
     with open_pool(workers, address, insecure=insecure) as pool:
         yield pool
