@@ -234,7 +234,7 @@ def serve(
         on_ready: called once the table is loaded and lookups are answered.
         on_prepared: called with (bytes of the table prepared, bytes of the table), several times a
             second, while a single server prepares.
-        options: the other settings of ``hushtable serve --help``, with underscores:
+        options: the other settings of ``hushtable serve --help-all``, with underscores:
             ``threads``, ``window_us``, ``queue_keys_max``, ...; of a single server ``parameters``,
             ``prepared``, ``mapped``, ``keys_folder``, ``keys_memory_bytes_max``,
             ``queue_queries_max``, ...

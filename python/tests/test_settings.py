@@ -50,6 +50,7 @@ def test_no_flag_of_a_server_is_anything_else() -> None:
     # Of the process, and no setting: a file must not end a server.
     own |= {"exit_with_parent"}
     named = {setting.parameter for kind in KINDS[:3] for setting in settings(kind)}
+    own |= {"help_all"}
     assert parameters("serve").keys() == (own | named) - {"table", "model", "help"}
 
 

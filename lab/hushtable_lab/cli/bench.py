@@ -188,6 +188,10 @@ def prg(
     "hushtable bench serve --bags --rows 50000 --row-bytes 128",
     "hushtable bench serve --scheme onion --rows 65536 --rates 5,10,20 --plots figures",
     "hushtable bench serve --scheme pair --rates auto --modes window,one --json",
+    more={
+        "Random arrivals": ("rate", "rates", "modes", "connections", "seed", "plots"),
+        "What is served": ("bundle", "layout", "parameters"),
+    },
 )
 def serve(
     clients: Annotated[

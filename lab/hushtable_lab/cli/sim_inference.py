@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     "hushtable sim inference --profile costs/ --server 2x:16 --rate 1 --json",
     "hushtable sim inference --figure table-1 --figure 14 -o figures",
     "hushtable sim inference --check --json",
+    more={
+        "Link and storage": (
+            *("client_storage_gb", "server_storage_gb", "up_mbps", "down_mbps", "slots_mbps"),
+        ),
+        "Requests": ("arrivals", "burst", "burst_minutes", "trace"),
+        "Simulation": ("hours", "runs", "seed", "jobs"),
+        "The paper": ("compat", "figure", "output", "check"),
+    },
 )
 def inference(
     network: Annotated[

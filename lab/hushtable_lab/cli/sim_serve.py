@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     "hushtable sim serve --model models/clicks --rate 200 --p99-ms 300 --provider gcp",
     "hushtable sim serve --machine this --rows 4194304 --row-bytes 256 --rate 50 --json",
     "hushtable sim serve --check",
+    more={
+        "Machines": ("provider", "instance", "front_instance", "prices", "zones"),
+        "Passes": (
+            *("machine", "measured", "threads", "read_gb_per_s", "hop_ms", "window_us"),
+            *("batch_keys_max", "jitter", "stalls", "stall_ms", "hedge"),
+        ),
+        "Simulation": ("busy", "lookups", "seed", "check"),
+    },
 )
 def serve(
     rows: Annotated[int | None, typer.Option(help="Rows of the table.", show_default=False)] = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ..errors import ConfigError
 from . import _commands, _help
-from .output import EXAMPLES, unfold
+from .output import SHOWN, Shown, unfold
 
 __all__ = ["root"]
 
@@ -37,20 +38,67 @@ class _Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes what ``--help`` prints."""
-        headings: dict[str, list[_help.Row]] = {"Arguments": [], "Options": []}
+        formatter.write(self.page(ctx, is_whole=False))
+
+    def page(self, ctx: Any, *, is_whole: bool) -> str:
+        """The help; where it is not whole, of most groups of options the heading alone."""
+        headings: dict[str, list[_help.Row]] = {heading: [] for heading in _ALWAYS}
         for parameter in self.get_params(ctx):
             row = _row(parameter, ctx)
             if row is not None:
-                is_argument = parameter.param_type_name == "argument"
-                panel = getattr(parameter, "rich_help_panel", None)
-                own = "Arguments" if is_argument else "Options"
-                headings.setdefault(panel or own, []).append(row)
-        # Options of all commands come last.
-        headings["Options"] = headings.pop("Options")
+                headings.setdefault(_heading(parameter), []).append(row)
+        sections = list(headings.items())
+        last = ""
+        if not is_whole:
+            folded = [(heading, len(rows)) for heading, rows in sections if heading not in _ALWAYS]
+            sections = [section for section in sections if section[0] in _ALWAYS]
+            if folded:
+                named = ", ".join(f"{heading} ({count})" for heading, count in folded)
+                last = f"{ctx.command_path} {_ALL} shows these too: {named}."
         usage = _help.usage(ctx.command_path, self.collect_usage_pieces(ctx))
         shown = (self.epilog or "").split("\n\n")[1:]
         examples = [line.strip().removeprefix("$ ") for line in shown]
-        formatter.write(_help.page(usage, self.help or "", headings.items(), examples))
+        return _help.page(usage, self.help or "", sections, examples, after_sections=last)
+
+
+#: What every page of help has, in this order; options under other headings are for --help-all.
+_ALWAYS = ("Arguments", "Servers", "Options")
+_ALL = "--help-all"
+
+
+def _heading(parameter: Any) -> str:
+    own = "Arguments" if parameter.param_type_name == "argument" else "Options"
+    return getattr(parameter, "rich_help_panel", None) or own
+
+
+def _print_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        page: Any = context.command
+        print(page.page(context, is_whole=True))
+        raise typer.Exit
+
+
+@functools.cache
+def _option_of_all() -> Any:
+    """The option --help-all, of commands that have what it shows."""
+
+    def only(
+        help_all: Annotated[
+            bool,
+            typer.Option(
+                _ALL,
+                is_eager=True,
+                expose_value=False,
+                callback=_print_all,
+                help="Show all options, and exit.",
+            ),
+        ] = False,
+    ) -> None:
+        del help_all
+
+    app = typer.Typer(add_completion=False)
+    app.command()(only)
+    return typer.main.get_command(app).params[0]
 
 
 def _row(parameter: Any, ctx: Any) -> _help.Row | None:
@@ -58,8 +106,8 @@ def _row(parameter: Any, ctx: Any) -> _help.Row | None:
     # typer 0.20 imports rich, where it is, to escape brackets for it, whatever prints them.
     has_rich, core.HAS_RICH = core.HAS_RICH, False
     try:
-        row: _help.Row | None = parameter.get_help_record(ctx)
-        return row
+        row = parameter.get_help_record(ctx)
+        return row and (row[0].rstrip(), row[1])
     finally:
         core.HAS_RICH = has_rich
 
@@ -141,7 +189,8 @@ def _made(path: str) -> Any:
 
 def _command(function: Any, name: str, **more: Any) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    examples = "\n\n".join(f"  $ {line}" for line in EXAMPLES.get(function, ()))
+    shown = SHOWN.get(function, Shown())
+    examples = "\n\n".join(f"  $ {line}" for line in shown.examples)
     app.command(
         name,
         cls=_Command,
@@ -150,7 +199,14 @@ def _command(function: Any, name: str, **more: Any) -> Any:
         epilog=examples and f"Examples:\n\n{examples}",
         **more,
     )(function)
-    return typer.main.get_command(app)
+    made: Any = typer.main.get_command(app)
+    for heading, names in shown.more.items():
+        for parameter in made.params:
+            if parameter.name in names:
+                parameter.rich_help_panel = heading
+    if any(_heading(parameter) not in _ALWAYS for parameter in made.params):
+        made.params.append(_option_of_all())
+    return made
 
 
 #: What a command that is not there is given.

@@ -42,20 +42,20 @@ def page(
     sections: Iterable[Section],
     examples: Sequence[str] = (),
     *,
-    last: str = "",
+    after_sections: str = "",
 ) -> str:
-    """A page of help: paragraphs, sections of rows, examples, and a last paragraph."""
+    """A page of help: paragraphs, sections of rows, a paragraph about more of them, examples."""
     width = min(columns() or _NO_TERMINAL, _MOST)
     blocks = [folded(usage, width, indent="    ")]
     blocks += [folded(part, width) for part in text.split("\n\n") if part.strip()]
     for heading, rows in sections:
         if rows:
             blocks.append([_bold(f"{heading}:"), *_rows(rows, width)])
+    if after_sections:
+        blocks.append(folded(after_sections, width))
     if examples:
         shown = [line for example in examples for line in _continued(example, width)]
         blocks.append([_bold("Examples:"), *shown])
-    if last:
-        blocks.append(folded(last, width))
     return "\n\n".join("\n".join(block) for block in blocks)
 
 

@@ -36,10 +36,52 @@ Config = Annotated[
         metavar="",
     ),
 ]
-Log = Annotated[str, typer.Option(help="Level or filter of the log.", envvar="HUSHTABLE_LOG")]
-LogJson = Annotated[
-    bool, typer.Option("--log-json", help="Log JSON lines.", envvar="HUSHTABLE_LOG_JSON")
+_LOGS = "Logs and traces"
+Log = Annotated[
+    str,
+    typer.Option(help="Level or filter of the log.", envvar="HUSHTABLE_LOG", rich_help_panel=_LOGS),
 ]
+LogJson = Annotated[
+    bool,
+    typer.Option(
+        "--log-json", help="Log JSON lines.", envvar="HUSHTABLE_LOG_JSON", rich_help_panel=_LOGS
+    ),
+]
+
+#: What an operator sets, under no heading; then settings by what they are about. What is here of
+#: neither is of one kind of server, and has its heading.
+_COMMON = (
+    *("side", "device", "threads", "addr", "metrics_addr", "tls.cert", "tls.key", "watch"),
+    *("plan", "operator_token_file"),
+)
+_HEADINGS: dict[str, tuple[str, ...]] = {
+    "Addresses and TLS": ("port", "tls.client_ca", "insecure", "io_threads"),
+    "Bundles and versions": (
+        *("tables", "tables_bytes_max", "push_folder", "push_token_file"),
+        *("keep_old_s", "keep_old_s_max"),
+    ),
+    "Shards": ("shard", "shards", "shards_file"),
+    "Batches": (
+        *("window_us", "batch_keys_max", "batch_bags_max", "batch_queries_max", "prgs"),
+        *("batch_inferences_max", "nvrtc_folders"),
+    ),
+    "Limits": (
+        *("keys_per_request_max", "bags_per_request_max", "queries_per_request_max"),
+        *("queue_keys_max", "queue_bags_max", "queue_queries_max", "inferences_max"),
+        *("predictions_max", "inflight_bytes_max", "inflight_bytes_per_peer_max"),
+        *("connections_max", "connections_per_peer_max", "requests_per_s_per_peer_max"),
+        *("streams_per_connection_max", "pings_per_s_max"),
+    ),
+    "Times": (
+        *("handshake_ms_max", "headers_ms_max", "body_idle_ms_max", "request_ms_max"),
+        *("keep_alive_ms", "idle_ms_max", "drain_ms_max", "silence_ms_max"),
+    ),
+    "Clients' keys": (
+        *("keys_folder", "keys_memory_bytes_max", "keys_folder_bytes_max"),
+        "keys_bytes_per_peer_max",
+    ),
+    _LOGS: ("otlp_endpoint", "otlp_service", "otlp_sample"),
+}
 
 
 def option(text: str, name: str, **more: Any) -> Any:
@@ -56,12 +98,18 @@ def with_settings(
 
     The command gets what was given as keyword arguments, by the parameters' names; None is what was
     not given. ``besides`` are the settings that it takes in another way; ``panels`` the headings of
-    the help under which settings of some kinds alone stand.
+    the help under which settings of one kind alone stand.
     """
-    headings = {kind: f"With --scheme {kind}" for kind in kinds} | dict(panels or {})
+    whose = {kind: f"With --scheme {kind}" for kind in kinds} | dict(panels or {})
 
-    def heading(of: list[str]) -> str | None:
-        return " or ".join(headings[kind] for kind in of) if len(of) < len(kinds) else None
+    def annotation(setting: Setting, of: list[str]) -> Any:
+        only = whose[of[0]] if len(of) == 1 else None
+        if setting.name in _COMMON and (only is None or kinds[0] in of):
+            return _annotation(setting, None, only if len(kinds) > 1 else None)
+        heading = _heading(setting)
+        if heading is None:
+            return _annotation(setting, only, None)
+        return _annotation(setting, heading, only if len(kinds) > 1 else None)
 
     found: dict[str, tuple[Setting, list[str]]] = {}
     for kind in kinds:
@@ -81,9 +129,9 @@ def with_settings(
                 setting.parameter,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=_annotation(setting, heading(of)),
+                annotation=annotation(setting, of),
             )
-            for setting, of in found.values()
+            for setting, of in sorted(found.values(), key=lambda each: _place(each[0]))
         ]
 
         @functools.wraps(command)
@@ -101,13 +149,24 @@ def with_settings(
     return decorate
 
 
-def _annotation(setting: Setting, panel: str | None) -> Any:
+def _heading(setting: Setting) -> str | None:
+    return next((text for text, names in _HEADINGS.items() if setting.name in names), None)
+
+
+def _place(setting: Setting) -> int:
+    """Where a setting is in the help: those of a heading beside each other, in their order."""
+    order = (*_COMMON, *(name for names in _HEADINGS.values() for name in names))
+    return order.index(setting.name) if setting.name in order else len(order)
+
+
+def _annotation(setting: Setting, panel: str | None, only: str | None) -> Any:
     more: dict[str, Any] = {} if panel is None else {"rich_help_panel": panel}
+    text = _help(setting) + (f" [{only[0].lower()}{only[1:]}]" if only else "")
     if setting.kind == "flag":
         flag = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}"
         option = typer.Option(
             flag,
-            help=_help(setting),
+            help=text,
             envvar=setting.variable,
             show_envvar=False,
             show_default=False,
@@ -127,7 +186,7 @@ def _annotation(setting: Setting, panel: str | None) -> Any:
             more["parser"] = _one_of(setting.choices)
     option = typer.Option(
         setting.flag,
-        help=_help(setting),
+        help=text,
         envvar=setting.variable,
         show_envvar=False,  # the rule is in the command's help
         show_default=False,

@@ -423,6 +423,12 @@ def _telling(
     "--ca ca.pem",
     "hushtable infer query --left https://one.example:4000 --right https://two.example:4000 "
     "--left-ca one.pem --right-ca two.pem --dense 0.5,1.2 --sparse 3,17",
+    more={
+        "By hybrid inference": (
+            *("garbler", "parallel", "steps", "up_mbps", "down_mbps"),
+            *("store", "store_key", "store_ledger", "store_bytes_max"),
+        )
+    },
 )
 @with_servers()
 def query(

@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import typer
 
@@ -23,18 +23,34 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
-#: What ends the help of a command, by its function: command lines.
-EXAMPLES: dict[Callable[..., None], tuple[str, ...]] = {}
 
 
-def command(*examples: str) -> Callable[[_Command], _Command]:
-    """Has the help of a command end with these command lines.
+class Shown(NamedTuple):
+    """What the help of a command has beside what its function says.
+
+    Attributes:
+        examples: command lines.
+        more: names of options that ``--help-all`` alone shows, by the heading that they are under.
+    """
+
+    examples: tuple[str, ...] = ()
+    more: Mapping[str, Sequence[str]] = {}
+
+
+#: By a command's function.
+SHOWN: dict[Callable[..., None], Shown] = {}
+
+
+def command(
+    *examples: str, more: Mapping[str, Sequence[str]] | None = None
+) -> Callable[[_Command], _Command]:
+    """Has the help of a command end with these command lines, and leave ``more`` to --help-all.
 
     Where the command is and what its help says in one line is in the table of ``_commands.py``.
     """
 
     def marked(function: _Command) -> _Command:
-        EXAMPLES[function] = examples
+        SHOWN[function] = Shown(examples, more or {})
         return function
 
     return marked

@@ -56,12 +56,17 @@ def serve(
             "scheme",
         ),
     ] = None,
+    config: Config = None,
+    log: Log = "warn",
+    log_json: LogJson = False,
+    json: Json = False,
     infer: Annotated[
         str | None,
         option(
             "Predict instead of looking rows up: shares, as one of two servers that compute a "
             "model on shares of rows that neither sees.",
             "infer",
+            rich_help_panel="With --infer shares",
         ),
     ] = None,
     exit_with_parent: Annotated[
@@ -70,12 +75,9 @@ def serve(
             "--exit-with-parent",
             help="End at once, as by SIGKILL, with the thread that started this process.",
             show_default=False,
+            rich_help_panel="Times",
         ),
     ] = False,
-    config: Config = None,
-    log: Log = "warn",
-    log_json: LogJson = False,
-    json: Json = False,
     **given: Any,
 ) -> None:
     """Serve a bundle as the left, the right or a single server, until SIGTERM or Ctrl-C.

@@ -57,6 +57,12 @@ _Counter = Annotated[
     "--aggregate fed_adagrad:lr=0.1 --key /elsewhere/films.key films",
     "hushtable train create --rows 10000000 --dim 16 --clip norm=2,value=0.5,weight=50 "
     "--key-beside items",
+    more={
+        "New rows": ("rows", "dim", "init", "name"),
+        "Privacy": ("mechanism", "values", "loss", "epsilon_budget", "budget_delta"),
+        "Uploads": ("clip", "no_clip", "authority"),
+        "Memory and disk": ("cached_levels", "bucket_kib"),
+    },
 )
 def create(
     folder: _Folder,
@@ -523,7 +529,7 @@ def _export_into(
     "--tls-cert certs/server.pem --tls-key "
     "certs/server.key --operator-token-file token",
 )
-@with_settings("train")
+@with_settings("train", panels={"train": "Rounds"})
 def serve(
     folder: _Folder,
     key: _Key = None,

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     "hushtable tune models/clicks --trace cart=cart.csv --trace seen=seen.csv "
     "--max-comm-kb 400 --max-server-us 2000 --apply models/clicks",
     "hushtable tune bundles/items trace.npz --max-drop 0.01 --ray auto --workers 64",
+    more={
+        "Quality": ("quality", "min_quality", "lower_is_better"),
+        "Traces": ("held_out", "train", "shuffle", "column"),
+        "Search": ("seed", "evaluations", "sample_bags", "workers", "ray", "insecure"),
+    },
 )
 def tune(
     bundle: Annotated[

@@ -64,7 +64,7 @@ def serve_training(
         tls: certificate and key.
         on_ready: called once rounds are served.
         on_opening: called with (work done, work) while the controller is opened.
-        options: the other settings of ``hushtable train serve --help``, with underscores:
+        options: the other settings of ``hushtable train serve --help-all``, with underscores:
             ``operator_token_file``, ``allow_unenrolled``, ``allow_open_operator``,
             ``rows_cache_bytes_max``, ``audit_log``, ``request_ms``, ``upload_ms``,
             ``finish_ms``, ``io_threads``, ...

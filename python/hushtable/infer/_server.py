@@ -65,7 +65,7 @@ def serve(
         metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
         tls: certificate and key.
         on_ready: called once predictions are answered.
-        options: the other settings of ``hushtable infer serve --help``, with underscores:
+        options: the other settings of ``hushtable infer serve --help-all``, with underscores:
             ``threads``, ``keys_folder``, ``keys_memory_bytes_max``, ``queue_queries_max``, ...;
             by hybrid inference ``store``, ``store_bytes_max``, ``client_garbles``, ...; on shares
             ``side``, ``peer``, ``peer_ca``, ``peer_cert``, ``peer_key``, ``inferences_max``, ...
