@@ -123,7 +123,7 @@ def ask(client: Any, weight: np.ndarray, keys: int, seed: int, end: threading.Ev
 
 def counts(front: ServerProcess) -> dict[str, float]:
     """Of all parts of passes, what came of them, as the front says."""
-    with urllib.request.urlopen(f"{front.metrics_url}/metrics", timeout=30) as page:
+    with urllib.request.urlopen(str(front.metrics_url), timeout=30) as page:
         text = page.read().decode()
     found: dict[str, float] = {}
     pattern = r'^hushtable_front_shard_requests_total\{.*outcome="(\w+)"\} (\S+)'

@@ -119,7 +119,7 @@ class Server:
     def sums(self) -> dict[str, float]:
         """All sums and counts of its metrics, over their labels."""
         assert self.ready is not None
-        with urllib.request.urlopen(f"{self.ready['metrics_url']}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(self.ready["metrics_url"], timeout=5) as answer:
             text = answer.read().decode()
         found: dict[str, float] = {}
         for name, value in re.findall(

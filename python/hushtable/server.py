@@ -22,6 +22,7 @@ from typing import IO, Any, Generic, Literal, Protocol, Self, TypeVar
 
 from . import _native, errors
 from ._machine import wheel_folders
+from ._ports import AUTO, chosen, said_of_ports
 from ._settings import checked, nested
 from ._types import LayoutInfo, ModelInfo, OnionInfo, TableInfo
 from .errors import ConfigError, Error, ServerUnavailable
@@ -115,7 +116,8 @@ class Serving:
         table: the table's name; of several, the first one's; without one, the first model's.
         version: its version, in hex.
         url: where lookups are answered.
-        metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+        metrics_url: the page of metrics, beside which ``/livez`` and ``/readyz`` are; None where
+            there is none.
         layout: how whole inferences are answered, and what one costs; None without a layout.
         scheme: ``pair`` or ``onion``.
         onion: what a lookup from a single server costs; None for one of two.
@@ -203,8 +205,8 @@ def serve(
     *,
     scheme: Scheme = "pair",
     device: str | None = None,
-    addr: str = "127.0.0.1:4000",
-    metrics_addr: str | None = "127.0.0.1:4001",
+    addr: str = AUTO,
+    metrics_addr: str | None = AUTO,
     tls: ServerTls | None = None,
     on_ready: Callable[[Serving], None] | None = None,
     on_prepared: Progress | None = None,
@@ -228,8 +230,10 @@ def serve(
         device: what answers a server of two: ``"auto"``, the first GPU where there is one that can
             and processors otherwise; ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, that GPU or an error.
         addr: ``ip:port`` or ``name:port`` to listen on, port 0 for any. One that other machines
-            reach is refused without ``tls``, unless ``insecure=True``.
-        metrics_addr: the same of metrics and probes (plain HTTP); None for none.
+            reach is refused without ``tls``, unless ``insecure=True``. ``"auto"`` is
+            ``127.0.0.1:4000``, and right's ``127.0.0.1:5000``.
+        metrics_addr: the same of metrics and probes (plain HTTP); None for none. ``"auto"`` is
+            ``127.0.0.1:4001``, and right's ``127.0.0.1:5001``.
         tls: certificate and key.
         on_ready: called once the table is loaded and lookups are answered.
         on_prepared: called with (bytes of the table prepared, bytes of the table), several times a
@@ -246,7 +250,8 @@ def serve(
         Error: a port that is taken.
     """
     settings = _settings(bundle, side, scheme, device, addr, metrics_addr, tls, options)
-    server = _native.Server(scheme, _spec(settings))
+    with said_of_ports(settings):
+        server = _native.Server(scheme, _spec(settings))
     held: _native.HeldFacts = server.facts
     layout = None if held.layout is None else LayoutInfo.of_facts(held.layout)
     onion = None if held.onion is None else OnionInfo.of_facts(held.onion)
@@ -258,7 +263,7 @@ def serve(
         table=first.name,
         version=first.version,
         url=f"{protocol}://{server.addr}",
-        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}/metrics",
         layout=layout,
         scheme=scheme,
         onion=onion,
@@ -359,8 +364,8 @@ def _settings(
         raise ConfigError(f"a single server answers by processors: leave out device {device!r}")
     given: dict[str, Any] = {
         "table": bundle,
-        "addr": addr,
-        "metrics_addr": metrics_addr,
+        "addr": chosen("addr", addr, side),
+        "metrics_addr": chosen("metrics_addr", metrics_addr, side),
         **{name: value for name, value in options.items() if value is not None},
     }
     if side is not None:
@@ -466,7 +471,7 @@ class ChildServer(abc.ABC, Generic[Ready]):
 
     @property
     def metrics_url(self) -> str | None:
-        """Where ``/metrics``, ``/livez`` and ``/readyz`` are."""
+        """The page of metrics, beside which ``/livez`` and ``/readyz`` are."""
         return self.serving.metrics_url
 
     @property
@@ -614,7 +619,7 @@ class ServerProcess(ChildServer[Serving]):
 
     Attributes:
         url: where lookups are answered.
-        metrics_url: where metrics and probes are.
+        metrics_url: the page of metrics.
         serving: all of its readiness line.
 
     Raises:

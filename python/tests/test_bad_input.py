@@ -25,7 +25,7 @@ import hushtable
 
 def counted(server: hushtable.ServerProcess) -> str:
     """The server's count of requests for answers, as its metrics have it."""
-    with urllib.request.urlopen(f"{server.metrics_url}/metrics", timeout=HUNG_S) as reply:
+    with urllib.request.urlopen(str(server.metrics_url), timeout=HUNG_S) as reply:
         lines = reply.read().decode().splitlines()
     return "\n".join(line for line in lines if "requests_total" in line and "Answer" in line)
 

@@ -520,8 +520,8 @@ def test_what_a_running_cluster_cannot_change() -> None:
 
 def test_targets_for_prometheus() -> None:
     reports = {
-        "front-0": report("front-0", "a", metrics_url="http://10.0.0.1:4001"),
-        "shard-1-replica-0": report("shard-1-replica-0", metrics_url="http://10.0.0.2:5"),
+        "front-0": report("front-0", "a", metrics_url="http://10.0.0.1:4001/metrics"),
+        "shard-1-replica-0": report("shard-1-replica-0", metrics_url="http://10.0.0.2:5/metrics"),
         "shard-0-replica-0": None,
     }
     assert targets("left", reports) == [

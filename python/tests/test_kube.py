@@ -137,7 +137,7 @@ def expressions() -> list[tuple[str, str]]:
 
 
 def test_what_is_read_out_of_the_sources_is_what_a_server_exports(deployment: Deployment) -> None:
-    with urllib.request.urlopen(f"{deployment.left.metrics_url}/metrics", timeout=HUNG_S) as answer:
+    with urllib.request.urlopen(str(deployment.left.metrics_url), timeout=HUNG_S) as answer:
         text = answer.read().decode()
     shown = {match[1]: match[2] or "" for match in re.finditer(r"^(\w+)(\{.*\})? \S+$", text, re.M)}
     assert len(shown) > 40

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
@@ -48,9 +49,9 @@ def first_line(process: subprocess.Popen[str]) -> str:
 def test_probes_and_metrics(deployment: Deployment) -> None:
     url = deployment.left.metrics_url
     assert url is not None
-    assert fetch(f"{url}/livez")[0] == 200
-    assert fetch(f"{url}/readyz")[0] == 200
-    status, metrics = fetch(f"{url}/metrics")
+    assert fetch(urljoin(url, "/livez"))[0] == 200
+    assert fetch(urljoin(url, "/readyz"))[0] == 200
+    status, metrics = fetch(url)
     assert status == 200
     assert 'hushtable_engine_info{table="films",description="' in metrics
     assert f'hushtable_table_rows{{table="films"}} {ROWS}' in metrics
@@ -161,7 +162,7 @@ def test_json_lines(bundle: Path) -> None:
             "shard": None,
             "is_front": False,
         }
-        assert fetch(f"{ready['metrics_url']}/readyz")[0] == 200
+        assert fetch(urljoin(ready["metrics_url"], "/readyz"))[0] == 200
         server.terminate()
         assert server.wait(HUNG_S) == 0
         assert json.loads(first_line(server)) == {"event": "stopped", "side": "left"}

@@ -39,7 +39,7 @@ def until(condition: Callable[[], Found], what: Any, seconds: float = HUNG_S) ->
 
 def metric(metrics_url: str | None, name: str) -> float:
     """The sum of a server's samples of this name."""
-    with urllib.request.urlopen(f"{metrics_url}/metrics", timeout=HUNG_S) as reply:
+    with urllib.request.urlopen(str(metrics_url), timeout=HUNG_S) as reply:
         lines = reply.read().decode().splitlines()
     return sum(
         float(line.rpartition(" ")[2])

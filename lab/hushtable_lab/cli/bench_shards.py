@@ -274,7 +274,7 @@ def _own(
 
 
 def _sums(front: ServerProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"{front.metrics_url}/metrics", timeout=30) as page:
+    with urllib.request.urlopen(str(front.metrics_url), timeout=30) as page:
         text = page.read().decode()
 
     def value(name: str) -> float:

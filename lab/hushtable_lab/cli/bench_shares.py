@@ -191,7 +191,7 @@ def _dealt(server: ServerProcess, count: int) -> None:
     note(f"waiting until {count} predictions are dealt for")
     deadline = time.monotonic() + _DEAL_SECONDS_MAX
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(f"{server.metrics_url}/metrics", timeout=30) as page:
+        with urllib.request.urlopen(str(server.metrics_url), timeout=30) as page:
             text = page.read().decode()
         ready = re.findall(r"^hushtable_precomputes_ready (\S+)", text, re.M)
         if ready and float(ready[0]) >= count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -13,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from .._ports import RIGHT
 from .._settings import Setting, flat, settings
 from ..errors import ConfigError
 from ..server import ServerTls
@@ -104,6 +106,9 @@ def with_settings(
 
     def annotation(setting: Setting, of: list[str]) -> Any:
         only = whose[of[0]] if len(of) == 1 else None
+        if has_sides and setting.name in RIGHT:
+            right = f"{setting.default}; of the right server {RIGHT[setting.name]}"
+            setting = dataclasses.replace(setting, default=right)
         if setting.name in _COMMON and (only is None or kinds[0] in of):
             return _annotation(setting, None, only if len(kinds) > 1 else None)
         heading = _heading(setting)
@@ -111,6 +116,7 @@ def with_settings(
             return _annotation(setting, only, None)
         return _annotation(setting, heading, only if len(kinds) > 1 else None)
 
+    has_sides = any(setting.name == "side" for kind in kinds for setting in settings(kind))
     found: dict[str, tuple[Setting, list[str]]] = {}
     for kind in kinds:
         for setting in settings(kind):

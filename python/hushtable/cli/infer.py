@@ -377,7 +377,7 @@ def serve_model(
             how, costs = "by hybrid inference", kept_by(info)
         else:
             how, costs = "on encrypted features", _costs(info)
-        metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
+        metrics = f"  metrics {serving.metrics_url}" if serving.metrics_url else ""
         print(
             f"ready: model {info.name!r} version {info.version[:16]} {how} at "
             f"{serving.url}{metrics}",

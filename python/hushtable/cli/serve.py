@@ -120,7 +120,7 @@ def serve(
         if json:
             print_json({"event": "ready", **dataclasses.asdict(serving)})
             return
-        metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
+        metrics = f"  metrics {serving.metrics_url}" if serving.metrics_url else ""
         held = [f"{table.name!r} version {table.version[:16]}" for table in serving.tables] + [
             f"model {model.name!r} version {model.version[:16]} ({len(model.features)} features of "
             f"{len(model.tables)} tables)"

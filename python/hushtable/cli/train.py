@@ -557,7 +557,7 @@ def serve(
         if json:
             print_json({"event": "ready", **dataclasses.asdict(serving)})
             return
-        metrics = f"  metrics {serving.metrics_url}/metrics" if serving.metrics_url else ""
+        metrics = f"  metrics {serving.metrics_url}" if serving.metrics_url else ""
         print(
             f"ready: training {serving.table!r} at {serving.url} pin {serving.pin}{metrics}",
             flush=True,

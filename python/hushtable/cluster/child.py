@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -173,7 +174,8 @@ class Child:
         if self.ready is None or not self.ready.get("metrics_url"):
             return 0, "it is not ready"
         try:
-            with urllib.request.urlopen(self.ready["metrics_url"] + path, timeout=timeout_s) as got:
+            url = urllib.parse.urljoin(self.ready["metrics_url"], path)
+            with urllib.request.urlopen(url, timeout=timeout_s) as got:
                 status, text = got.status, got.read(8 << 20).decode(errors="replace")
         except urllib.error.HTTPError as error:
             with error:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..errors import Error
 from .connection import COORDINATOR, check_other_side, nodes
@@ -401,7 +402,7 @@ def targets(side: str, reports: Mapping[str, Report | None]) -> list[dict[str, A
             if shard is None
             else {"shard": str(shard), "replica": str(index)}
         )
-        found.append({"targets": [report.metrics_url.partition("//")[2]], "labels": labels})
+        found.append({"targets": [urlsplit(report.metrics_url).netloc], "labels": labels})
     return found
 
 

@@ -107,7 +107,7 @@ class Report:
         node: Ray's id of its node.
         address: its node's IP address.
         url: where the server answers; None while there is none.
-        metrics_url: where its metrics are.
+        metrics_url: the page of its metrics.
         copies: versions that are whole on its disk.
         versions: versions that the server has loaded and offers.
         held: how many it says it holds, older ones included.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _native
+from .._ports import said_of_ports
 from .._settings import checked, nested
 from ..errors import ConfigError
 from ..server import ServerTls, run_until_stopped, tls_settings
@@ -26,7 +27,8 @@ class TrainServing:
         table: the table's name.
         pin: what users know the controller by: give it to them by a way that they trust.
         url: where rounds are served.
-        metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+        metrics_url: the page of metrics, beside which ``/livez`` and ``/readyz`` are; None where
+            there is none.
     """
 
     table: str
@@ -88,12 +90,13 @@ def serve_training(
             f"{folder} is no controller's folder: hushtable train create FOLDER makes one"
         )
     paths = place(folder, key, counter, key_beside=key_beside)
-    server = _native.TrainServer(json.dumps(settings), *paths, key_beside=key_beside)
+    with said_of_ports(settings):
+        server = _native.TrainServer(json.dumps(settings), *paths, key_beside=key_beside)
     protocol = "https" if tls else "http"
     serving = TrainServing(
         table=server.table,
         pin=server.pin,
         url=f"{protocol}://{server.addr}",
-        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}/metrics",
     )
     run_until_stopped(server, None if on_ready is None else lambda: on_ready(serving), on_opening)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import _native
+from .._ports import AUTO, chosen, said_of_ports
 from .._settings import checked, nested
 from .._settings import settings as all_settings
 from ..errors import ConfigError
@@ -23,7 +24,8 @@ class Serving:
 
     Attributes:
         url: where predictions are answered.
-        metrics_url: where ``/metrics``, ``/livez`` and ``/readyz`` are; None where there is none.
+        metrics_url: the page of metrics, beside which ``/livez`` and ``/readyz`` are; None where
+            there is none.
         model: what it computes; a :class:`NetworkInfo` by hybrid inference, a :class:`SharesInfo`
             on shares.
     """
@@ -43,8 +45,8 @@ def serve(
     model: str | os.PathLike[str],
     *,
     plan: str | None = None,
-    addr: str = "127.0.0.1:4000",
-    metrics_addr: str | None = "127.0.0.1:4001",
+    addr: str = AUTO,
+    metrics_addr: str | None = AUTO,
     tls: ServerTls | None = None,
     on_ready: Callable[[Serving], None] | None = None,
     **options: Any,
@@ -61,8 +63,10 @@ def serve(
             :func:`hushtable.infer.compile_shares`).
         plan: which of its plans; the only one by default, with ``side`` the only one on shares.
         addr: ``ip:port`` to listen on, port 0 for any. One that other machines reach is refused
-            without ``tls``, unless ``insecure=True``.
-        metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none.
+            without ``tls``, unless ``insecure=True``. ``"auto"`` is ``127.0.0.1:4000``, and
+            right's ``127.0.0.1:5000``.
+        metrics_addr: ``ip:port`` of metrics and probes (plain HTTP); None for none. ``"auto"`` is
+            ``127.0.0.1:4001``, and right's ``127.0.0.1:5001``.
         tls: certificate and key.
         on_ready: called once predictions are answered.
         options: the other settings of ``hushtable infer serve --help-all``, with underscores:
@@ -76,12 +80,13 @@ def serve(
         Error: a port that is taken.
     """
     plan, scheme = _chosen(model, plan, options)
-    settings = json.dumps(_settings(model, plan, scheme, addr, metrics_addr, tls, options))
-    server = _native.Server(scheme, settings)
+    settings = _settings(model, plan, scheme, addr, metrics_addr, tls, options)
+    with said_of_ports(settings):
+        server = _native.Server(scheme, json.dumps(settings))
     protocol = "https" if tls else "http"
     serving = Serving(
         url=f"{protocol}://{server.addr}",
-        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}",
+        metrics_url=server.metrics_addr and f"http://{server.metrics_addr}/metrics",
         model=KINDS[scheme].info.of_facts(server.facts),
     )
 
@@ -118,8 +123,8 @@ def _settings(
     """All settings by name, as a config file has them."""
     given: dict[str, Any] = {
         "model": model,
-        "addr": addr,
-        "metrics_addr": metrics_addr,
+        "addr": chosen("addr", addr, options.get("side")),
+        "metrics_addr": chosen("metrics_addr", metrics_addr, options.get("side")),
         **{name: value for name, value in options.items() if value is not None},
     }
     if plan is not None:
