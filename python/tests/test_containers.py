@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+
+import hushtable
+from hushtable.cli._variables import known_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -18,12 +25,25 @@ sys.path.insert(0, str(ROOT / "docs"))
 import commands  # noqa: E402  (it parses command lines of pages, and these)
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+PUSH = yaml.safe_load((ROOT / "compose.push.yaml").read_text())
+#: What the machine of a test has free, in place of a container's own.
+FREE = ("--addr", "127.0.0.1:0", "--metrics-addr", "none")
 CONTAINERFILE = (ROOT / "Containerfile").read_text()
 SIDES = ("left", "right")
 
 
 def _option(words: list[str], name: str) -> str:
     return words[words.index(name) + 1]
+
+
+def _mounts(side: str, files: tuple[dict[str, Any], ...] = (COMPOSE, PUSH)) -> dict[str, str]:
+    """Where each mount of a side leads, by its place within: with no variable set."""
+    mounts = [mount for file in files for mount in file["services"][side]["volumes"]]
+    return {mount["target"]: _filled(mount["source"]) for mount in mounts}
+
+
+def _filled(text: str) -> str:
+    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -34,14 +54,66 @@ def test_the_command_takes_what_a_container_gives_it(side: str) -> None:
     assert commands.defect(["hushtable", *words, "--renamed"]) is not None
     assert _option(words, "--side") == side
     assert service["profiles"] == [side]
-    mounted = [volume.rsplit(":", 2) for volume in service["volumes"]]
-    places = {Path(parts[1] if parts[-1] == "ro" else parts[-1]) for parts in mounted}
-    for name in ("--tls-cert", "--tls-key", "--push-folder", "--push-token-file"):
-        path = Path(_option(words, name))
+    told = PUSH["services"][side]["environment"]
+    # Nothing of a server's is set by a name that it does not know.
+    assert told.keys() <= known_variables()
+    used = [_option(words, "--tls-cert"), _option(words, "--tls-key"), words[1], *told.values()]
+    places = set(map(Path, _mounts(side)))
+    for path in map(Path, used):
         assert places & {path, *path.parents}, f"{path} is in no volume"
-    assert Path(words[1]) in places
     _, port = service["ports"][0].rsplit(":", 1)
     assert _option(words, "--addr").endswith(f":{port}")
+
+
+def test_no_variable_need_be_set_and_each_side_has_its_own() -> None:
+    for file in ("compose.yaml", "compose.push.yaml"):
+        text = (ROOT / file).read_text()
+        # Compose fills in variables of both profiles, whichever is asked for.
+        for name, rest in re.findall(r"\$\{([A-Z_]+)([^}]*)\}", text):
+            assert rest.startswith(":-") and rest != ":-", name
+    left, right = (_mounts(side) for side in SIDES)
+    assert left.keys() == right.keys()
+    assert not set(left.values()) & set(right.values())
+    ports = [_filled(COMPOSE["services"][side]["ports"][0]) for side in SIDES]
+    assert ports == ["4000:4000", "5000:4000"]  # as `hushtable lookup` asks
+
+
+def test_both_sides_serve_from_the_folders_that_compose_names(tmp_path: Path) -> None:
+    weight = np.random.default_rng(3).normal(size=(40, 4)).astype(np.float32)
+    with contextlib.ExitStack() as stack:
+        urls = {}
+        for side in SIDES:
+            mounts = {place: str(tmp_path / path) for place, path in _mounts(side).items()}
+            hushtable.make_certificates(mounts["/etc/hushtable/tls"])
+            hushtable.Table.from_weight(weight, name="films").save(mounts["/srv/tables/current"])
+            Path(mounts["/etc/hushtable/push.token"]).write_text("0123456789abcdef\n")
+            Path(mounts["/var/lib/hushtable/pushed"]).mkdir()
+            command = [
+                next((word.replace(at, to) for at, to in mounts.items() if at in word), word)
+                for word in shlex.split(COMPOSE["services"][side]["command"])
+            ]
+            told = PUSH["services"][side]["environment"]
+            env = {name: mounts.get(value, value) for name, value in told.items()}
+            server = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "hushtable", *command, "--json", *FREE],
+                    env={**os.environ, **env},
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(server.terminate)
+            assert server.stdout is not None
+            ready = json.loads(server.stdout.readline())
+            assert "error" not in ready, ready
+            urls[side] = ready["url"]
+        tls = hushtable.TlsConfig(
+            None,
+            left_ca=tmp_path / "left/tls/ca.pem",
+            right_ca=tmp_path / "right/tls/ca.pem",
+        )
+        with hushtable.connect(urls["left"], urls["right"], tls=tls) as client:
+            assert np.array_equal(client.lookup([7]), weight[[7]])
 
 
 @pytest.mark.parametrize("side", SIDES)
@@ -49,9 +121,15 @@ def test_a_container_writes_pushed_bundles_alone(side: str) -> None:
     service = COMPOSE["services"][side]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
-    written = [volume for volume in service["volumes"] if not volume.endswith(":ro")]
-    assert written == [f"{side}-pushed:/var/lib/hushtable/pushed"]
-    assert f"{side}-pushed" in COMPOSE["volumes"]
+    assert all(mount["read_only"] for mount in service["volumes"])
+    pushes = PUSH["services"][side]
+    written = [mount for mount in pushes["volumes"] if not mount.get("read_only")]
+    assert [mount["source"] for mount in written] == [f"{side}-pushed"]
+    assert written[0]["target"] == pushes["environment"]["HUSHTABLE_PUSH_FOLDER"]
+    assert f"{side}-pushed" in PUSH["volumes"]
+    # A folder that is not there is not made, as root's.
+    for mount in (*service["volumes"], *pushes["volumes"]):
+        assert mount["type"] == "volume" or mount["bind"] == {"create_host_path": False}
     # The image makes the folder for its user: a new volume takes its owner over.
     assert re.search(r"install .*--owner hushtable .*/var/lib/hushtable/pushed", CONTAINERFILE)
 
