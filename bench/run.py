@@ -85,7 +85,7 @@ def ckks(quick: bool) -> list[list[str]]:
 def hybrid(quick: bool) -> list[list[str]]:
     """Those of hybrid private inference: garbling, then whole networks by either garbler."""
     sizes = [("lenet", 32)] if quick else [("resnet32", 32), ("resnet18", 32), ("resnet18", 64)]
-    # The paper's others are for its figures: `bench hybrid-figures`.
+    # The paper's others are for its figures: `bench paper hybrid`.
     others = [] if quick else [("vgg16", 32), ("resnet32", 64), ("vgg16", 64)]
     return [
         ["garble", "--threads", "1"],
@@ -153,7 +153,7 @@ def gpu_pir(quick: bool) -> list[list[str]]:
         return ["dpf", *shape, "--threads", str(threads), "--prg", prg, *seconds]
 
     return [
-        *(["key", "--rows", str(rows)] for rows in sizes),
+        *(["paper", "key", "--rows", str(rows)] for rows in sizes),
         *(
             dpf(rows, 256, batch, threads)
             for rows in sizes
@@ -167,7 +167,7 @@ def gpu_pir(quick: bool) -> list[list[str]]:
             for batch in (1, 256)
             if row_bytes != 256
         ),
-        ["prg", "--rows", str(large), *seconds],
+        ["paper", "prg", "--rows", str(large), *seconds],
     ]
 
 

@@ -10,7 +10,7 @@ from test_cli import RECORD, run, run_json
 
 @pytest.fixture(scope="module")
 def record() -> dict[str, Any]:
-    return dict(run_json("bench", "coded", "--dim", 4, "--digits", 2, "--runs", 1))
+    return dict(run_json("bench", "paper", "coded", "--dim", 4, "--digits", 2, "--runs", 1))
 
 
 @pytest.mark.timed
@@ -31,7 +31,7 @@ def test_one_linear_map_is_closer(record: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("--base", 5), ("--dim", 0), ("--digits", 99)])
 def test_what_cannot_be_looked_up_is_refused(option: str, value: int) -> None:
-    done = run("bench", "coded", option, value)
+    done = run("bench", "paper", "coded", option, value)
     assert done.returncode != 0
     assert str(value) in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""``hushtable bench key`` counts what keys really are."""
+"""``hushtable bench paper key`` counts what keys really are."""
 
 from __future__ import annotations
 

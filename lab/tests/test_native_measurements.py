@@ -85,7 +85,7 @@ def test_what_measures_says_what_is_missing_and_what_to_do(
         ["sim", "accelerator", "--machine", "sapphire-rapids", "--table-gb", "0.125"],
         ["sim", "serve", "--rows", "1000000", "--row-bytes", "128", "--rate", "100"],
         ["sim", "fl", "--rows", "100000", "--row-bytes", "64", "--requests", "1000"],
-        ["bench", "key"],
+        ["bench", "paper", "key"],
     ],
     ids=" ".join,
 )

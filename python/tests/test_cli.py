@@ -54,8 +54,8 @@ def run_json(*arguments: object, **options: Any) -> Any:
         "bench expand",
         "bench gpu",
         "bench infer",
-        "bench key",
-        "bench prg",
+        "bench paper key",
+        "bench paper prg",
         "bench serve",
     ],
 )
@@ -204,7 +204,7 @@ def test_bench_expand_and_prg() -> None:
     record = run_json("bench", "expand", "--rows", 5000, "--seconds", 0.1, "--group", "z8")
     assert record.keys() == RECORD
     assert record["unit"] == "ns/row"
-    done = run("bench", "prg", "--rows", 2000, "--batch", 8, "--seconds", 0.01, "--json")
+    done = run("bench", "paper", "prg", "--rows", 2000, "--batch", 8, "--seconds", 0.01, "--json")
     records = [json.loads(line) for line in done.stdout.splitlines()]
     names = [record["params"]["prg"] for record in records]
     assert len(names) == 8

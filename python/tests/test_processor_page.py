@@ -57,10 +57,10 @@ def test_the_suite_measures_what_the_page_shows(page: ModuleType) -> None:
     commands = [" ".join(command) for command in script("run").gpu_pir(False)]
     assert len(commands) == len(set(commands))
     for rows in page.TABLE_3:
-        assert f"key --rows {rows}" in commands
+        assert f"paper key --rows {rows}" in commands
         for batch, threads in ((1, 1), (1, 2), (256, 1), (256, 2)):
             wanted = f"dpf --rows {rows} --row-bytes 256 --batch {batch} --threads {threads} "
             assert any(command.startswith(wanted + "--prg aes128") for command in commands)
     lengths = {command.split()[4] for command in commands if command.startswith("dpf")}
     assert {"64", "256", "4096"} <= lengths
-    assert any(command.startswith("prg --rows 1048576") for command in commands)
+    assert any(command.startswith("paper prg --rows 1048576") for command in commands)

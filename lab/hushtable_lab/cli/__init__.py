@@ -12,10 +12,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Answer keys from a random table: queries a second of one server's engine.",
     ),
     "bench expand": (".bench:expand", "Expand one key alone, on one thread: nanoseconds a row."),
-    "bench prg": (
-        ".bench:prg",
-        "Answer keys of each generator: Table V of the GPU-PIR paper, repeated on this processor.",
-    ),
     "bench serve": (
         ".bench:serve",
         "Load one real server over TLS: one process on one core, the clients on another.",
@@ -23,11 +19,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench ckks": (
         ".bench_ckks:ckks",
         "Do one operation on a CKKS ciphertext at its top level: milliseconds, the best of many.",
-    ),
-    "bench coded": (
-        ".bench_coded:coded",
-        "Look a compressed embedding up under encryption: as one linear map, and as CodedHELUT "
-        "does.",
     ),
     "bench garble": (
         ".bench_garble:garble",
@@ -41,18 +32,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         ".bench_hybrid:hybrid",
         "Predict privately, between two processes over loopback TLS: seconds, offline and online.",
     ),
-    "bench hybrid-figures": (
-        ".bench_hybrid:hybrid_figures",
-        "Draw what was measured as the paper has it: its Figures 3, 4, 5, 8, 9 and 11.",
-    ),
     "bench infer": (
         ".bench_infer:infer",
         "Compute a model of a published shape on encrypted features: seconds from query to logit.",
-    ),
-    "bench key": (
-        ".bench_key:key",
-        "Count the bytes of a key of each output group, and the calls of the generator to expand "
-        "it.",
     ),
     "bench layer": (
         ".bench_layer:layer",
@@ -93,6 +75,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench shares": (
         ".bench_shares:shares",
         "Predict on shares by two servers, each on a core, over TLS: seconds an inference.",
+    ),
+    "bench paper": ("", "Repeat figures of papers, beside what they say."),
+    "bench paper prg": (
+        ".bench:prg",
+        "Answer keys of each generator: Table V of the GPU-PIR paper, repeated on this processor.",
+    ),
+    "bench paper coded": (
+        ".bench_coded:coded",
+        "Look a compressed embedding up under encryption: as one linear map, and as CodedHELUT "
+        "does.",
+    ),
+    "bench paper hybrid": (
+        ".bench_hybrid:hybrid_figures",
+        "Draw what was measured as the paper has it: its Figures 3, 4, 5, 8, 9 and 11.",
+    ),
+    "bench paper key": (
+        ".bench_key:key",
+        "Count the bytes of a key of each output group, and the calls of the generator to expand "
+        "it.",
     ),
     "sim": ("", "Plan: what a deployment would cost."),
     "sim inference": (

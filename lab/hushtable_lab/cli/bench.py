@@ -32,7 +32,7 @@ RowBytes = Annotated[int, typer.Option(help="Bytes of a row.")]
 Isa = Annotated[
     str | None, typer.Option(help="portable, avx2, avx512 or neon; the best by default.")
 ]
-PrgName = Annotated[str, typer.Option(help="Generator: see `bench prg` for their names.")]
+PrgName = Annotated[str, typer.Option(help="Generator: see `bench paper prg` for their names.")]
 Seconds = Annotated[float, typer.Option(help="How long to measure.")]
 
 #: Table V of Lam et al., "GPU-based Private Information Retrieval for On-Device Machine Learning
@@ -140,7 +140,7 @@ def expand(
     print_bench(record, json)
 
 
-@command("hushtable bench prg", "hushtable bench prg --batch 512 --threads 1 --json")
+@command("hushtable bench paper prg", "hushtable bench paper prg --batch 512 --threads 1 --json")
 def prg(
     rows: Rows = 1 << 20,
     row_bytes: RowBytes = 256,

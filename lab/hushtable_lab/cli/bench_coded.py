@@ -1,4 +1,4 @@
-"""``hushtable bench coded``: encrypted embedding lookups, before and now."""
+"""``hushtable bench paper coded``: encrypted embedding lookups, before and now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import native
 from ..measure.records import bench_record
 
 
-@command("hushtable bench coded", "hushtable bench coded --dim 768 --json")
+@command("hushtable bench paper coded", "hushtable bench paper coded --dim 768 --json")
 def coded(
     dim: Annotated[
         list[int] | None,

@@ -70,7 +70,9 @@ def gpu(
     bundle: Annotated[
         Path | None, typer.Option(help="Whole inferences: by the layout of this table.")
     ] = None,
-    prg: Annotated[str, typer.Option(help="Generator: see `bench prg` for names.")] = "chacha20",
+    prg: Annotated[
+        str, typer.Option(help="Generator: see `bench paper prg` for names.")
+    ] = "chacha20",
     device: Annotated[int, typer.Option(help="The GPU's number, from 0 on.")] = 0,
     seconds: Annotated[float, typer.Option(help="How long to measure.")] = 2.0,
     json: Json = False,

@@ -86,7 +86,7 @@ def hybrid(
     print_bench(found.record(), json)
 
 
-@command("hushtable bench hybrid-figures costs/*.json -o figures")
+@command("hushtable bench paper hybrid costs/*.json -o figures")
 def hybrid_figures(
     costs: Annotated[
         list[Path],

@@ -1,4 +1,4 @@
-"""``hushtable bench key``: what a key is on the wire, and what expanding it takes."""
+"""``hushtable bench paper key``: what a key is on the wire, and what expanding it takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ PAPER_LEVEL_BYTES = 64
 PAPER_ROWS = (1 << 14, 1 << 16, 1 << 20, 1 << 22)
 
 
-@command("hushtable bench key --rows 1048576", "hushtable bench key --rows 65536 --json")
+@command(
+    "hushtable bench paper key --rows 1048576", "hushtable bench paper key --rows 65536 --json"
+)
 def key(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1 << 20,
     json: Json = False,
