@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypeVar
 
 from . import _native, errors
 from ._machine import wheel_folders
@@ -26,7 +26,9 @@ from ._ports import AUTO, chosen, said_of_ports
 from ._settings import checked, nested
 from ._types import LayoutInfo, ModelInfo, OnionInfo, TableInfo
 from .errors import ConfigError, Error, ServerUnavailable
-from .table import PARAMETERS, Progress, prepared_path
+
+if TYPE_CHECKING:
+    from .table import Progress
 
 __all__ = [
     "Certificates",
@@ -389,6 +391,9 @@ def _spec(settings: Mapping[str, Any]) -> str:
     """What the native server reads: the settings, with what depends on this machine."""
     spec = {name: value for name, value in settings.items() if name != "scheme"}
     if settings["scheme"] == "onion":
+        # Imported here, as it imports numpy: a server of two starts without.
+        from .table import PARAMETERS, prepared_path
+
         beside = prepared_path(spec["table"], spec.get("parameters", PARAMETERS))
         # A model's tables are prepared in its own folder.
         is_model = (Path(spec["table"]) / "model.json").is_file() or Path(spec["table"]).is_file()

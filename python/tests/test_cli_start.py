@@ -125,3 +125,17 @@ def test_a_shell_completes_names(words: str, offered: set[str]) -> None:
         text=True,
     )
     assert set(done.stdout.split()) == offered, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "unused"),
+    [
+        (["--version"], {"typer", "numpy", "asyncio"}),
+        (["table", "info", "/nowhere"], {"rich", "asyncio", "hushtable.client", "hushtable.fl"}),
+        (["certificates", "--help"], {"rich", "asyncio", "numpy"}),
+        (["serve", "--help-all"], {"rich", "asyncio", "numpy", "hushtable.infer"}),
+    ],
+    ids=" ".join,
+)
+def test_a_short_command_imports_little(command: list[str], unused: set[str]) -> None:
+    assert not modules_of(*command) & unused

@@ -527,7 +527,7 @@ def test_help_has_examples_and_json(command: str) -> None:
 
 
 def test_help_of_serve_names_what_a_single_server_has() -> None:
-    printed = run("serve", "--help").stdout
+    printed = run("serve", "--help-all").stdout
     for name in ("--scheme", "--parameters", "--prepared", "--mapped", "--keys-folder"):
         assert name in printed
 

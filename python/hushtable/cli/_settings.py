@@ -84,6 +84,7 @@ _HEADINGS: dict[str, tuple[str, ...]] = {
     ),
     _LOGS: ("otlp_endpoint", "otlp_service", "otlp_sample"),
 }
+_HEADED = tuple(name for names in _HEADINGS.values() for name in names)
 
 
 def option(text: str, name: str, **more: Any) -> Any:
@@ -104,17 +105,21 @@ def with_settings(
     """
     whose = {kind: f"With --scheme {kind}" for kind in kinds} | dict(panels or {})
 
+    def is_common(setting: Setting, of: list[str]) -> bool:
+        return setting.name in _COMMON and (len(of) > 1 or kinds[0] in of)
+
+    def place(found: tuple[Setting, list[str]]) -> int:
+        order = _COMMON if is_common(*found) else _HEADED
+        return order.index(found[0].name) if found[0].name in order else len(_HEADED)
+
     def annotation(setting: Setting, of: list[str]) -> Any:
         only = whose[of[0]] if len(of) == 1 else None
         if has_sides and setting.name in RIGHT:
             right = f"{setting.default}; of the right server {RIGHT[setting.name]}"
             setting = dataclasses.replace(setting, default=right)
-        if setting.name in _COMMON and (only is None or kinds[0] in of):
-            return _annotation(setting, None, only if len(kinds) > 1 else None)
-        heading = _heading(setting)
-        if heading is None:
-            return _annotation(setting, only, None)
-        return _annotation(setting, heading, only if len(kinds) > 1 else None)
+        heading = None if is_common(setting, of) else _heading(setting) or only
+        # What stands under the heading of a kind need not say so, nor where there is one kind.
+        return _annotation(setting, heading, None if len(kinds) == 1 or heading == only else only)
 
     has_sides = any(setting.name == "side" for kind in kinds for setting in settings(kind))
     found: dict[str, tuple[Setting, list[str]]] = {}
@@ -137,7 +142,7 @@ def with_settings(
                 default=None,
                 annotation=annotation(setting, of),
             )
-            for setting, of in sorted(found.values(), key=lambda each: _place(each[0]))
+            for setting, of in sorted(found.values(), key=place)
         ]
 
         @functools.wraps(command)
@@ -157,12 +162,6 @@ def with_settings(
 
 def _heading(setting: Setting) -> str | None:
     return next((text for text, names in _HEADINGS.items() if setting.name in names), None)
-
-
-def _place(setting: Setting) -> int:
-    """Where a setting is in the help: those of a heading beside each other, in their order."""
-    order = (*_COMMON, *(name for names in _HEADINGS.values() for name in names))
-    return order.index(setting.name) if setting.name in order else len(order)
 
 
 def _annotation(setting: Setting, panel: str | None, only: str | None) -> Any:
