@@ -1,4 +1,4 @@
-"""Ports that servers have by default, and what is said of one that is not to be had."""
+"""Ports that servers have by default, and what is said where a port is not to be had."""
 
 from __future__ import annotations
 
