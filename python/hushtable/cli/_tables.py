@@ -9,11 +9,9 @@ from ._help import folded
 
 __all__ = ["table_lines"]
 
-_GAP = 2
-
 
 def table_lines(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, *, gap: int = 2
 ) -> Iterator[str]:
     """The lines of a table: the first column to the left, figures to the right.
 
@@ -23,10 +21,10 @@ def table_lines(
     """
     widths = [max(map(_width, cells)) for cells in zip(columns, *rows, strict=True)]
     if width is None:
-        width = sum(widths) + _GAP * len(widths)
+        width = sum(widths) + gap * len(widths)
     first = min(widths[0], width // 2) if len(widths) > 1 else widths[0]
     is_later = False
-    for shown in _groups(widths, first, width):
+    for shown in _groups(widths, first, width, gap):
         if is_later:
             yield ""
         is_later = True
@@ -36,29 +34,29 @@ def table_lines(
                 yield name
                 name = ""
             name += " " * (first - _width(name))
-            room = width - first - _GAP
+            room = width - first - gap
             if len(cells) == 1 and widths[shown[0]] > room:
                 for line in folded(cells[0], max(room, 1)):
-                    yield f"{name}{' ' * _GAP}{line}".rstrip()
+                    yield f"{name}{' ' * gap}{line}".rstrip()
                     name = " " * first
                 continue
             padded = (
-                " " * (_GAP + widths[index] - _width(cell)) + cell
+                " " * (gap + widths[index] - _width(cell)) + cell
                 for index, cell in zip(shown, cells, strict=True)
             )
             yield "".join((name, *padded)).rstrip()
 
 
-def _groups(widths: Sequence[int], first: int, width: int) -> Iterator[list[int]]:
+def _groups(widths: Sequence[int], first: int, width: int, gap: int) -> Iterator[list[int]]:
     """Which columns beside the first stand in one table."""
     group: list[int] = []
     taken = first
     for index, cells in enumerate(widths[1:], 1):
-        if group and taken + _GAP + cells > width:
+        if group and taken + gap + cells > width:
             yield group
             group, taken = [], first
         group.append(index)
-        taken += _GAP + cells
+        taken += gap + cells
     yield group
 
 

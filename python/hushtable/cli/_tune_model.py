@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ._help import columns
+from ._tables import table_lines
 from .model import open_model
 from .output import print_json
 
@@ -80,8 +82,8 @@ def tune_tables(
 
 
 def model_lines(result: ModelTuneResult) -> list[str]:
-    """What was chosen, in lines of at most 80 columns: each table, the total, and the gain."""
-    from ..tune.report import WIDTH, folded
+    """What was chosen, in lines of the terminal's width: each table, the total, and the gain."""
+    from ..tune.report import folded
 
     share, even = result.share, result.even
     rows = []
@@ -89,15 +91,7 @@ def model_lines(result: ModelTuneResult) -> list[str]:
         equal = None if even is None else even.points[name]
         rows.append([name, f"{share.weights[name]:.1%}", *_cells(point), *_cells(equal, False)])
     rows.append(["total", "", *_cells(share), *_cells(even, False)])
-    widths = [max(len(row[i]) for row in [list(_COLUMNS), *rows]) for i in range(len(_COLUMNS))]
-    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - len(widths[1:]))
-    lines = [_aligned(list(_COLUMNS), widths)]
-    for row in rows:
-        if len(row[0]) > widths[0]:
-            lines.append(row[0])
-            row = ["", *row[1:]]
-        lines.append(_aligned(row, widths))
-    lines.append("")
+    lines = [*table_lines(_COLUMNS, rows, columns(), gap=1), ""]
     for name, point in share.points.items():
         lines += folded(point.spec.describe(), indent="    ", first=f"{name}: ")
     lines += ["", *folded(_gain(result))]
@@ -131,11 +125,6 @@ def _cells(found: Any, has_latency: bool = True) -> list[str]:
         return ["-"] * (4 if has_latency else 3)
     latency = [f"{found.latency_ms:.3g}"] if has_latency else []
     return [f"{found.comm_kb:,.1f}", f"{found.server_ms * 1e3:,.1f}", *latency, f"{found.drop:.3%}"]
-
-
-def _aligned(cells: list[str], widths: list[int]) -> str:
-    rest = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return " ".join([f"{cells[0]:<{widths[0]}}", *rest])
 
 
 def _named(text: str, flag: str, what: str) -> tuple[str, str]:
