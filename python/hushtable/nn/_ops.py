@@ -4,10 +4,14 @@
 whole model computed; they are opaque, and their output's shape follows from the input's shape.
 ``hushtable::reduce`` makes bags of rows; it has a gradient for the weights of the rows. Imported
 where torch is there.
+
+They are defined by torch's dispatcher itself: an operator of ``torch.library.custom_op`` imports
+all of torch's compiler at its first call, which takes seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -20,8 +24,31 @@ from ._module import array_of, offset_array
 
 __all__ = ["lookup", "lookup_features", "predict", "reduce"]
 
+_LIBRARY = torch.library.Library("hushtable", "DEF")
 
-@torch.library.custom_op("hushtable::lookup", mutates_args=())
+
+def _operator(schema: str) -> Callable[[Callable[..., Any]], Any]:
+    """An operator that a kernel computes on every device, and that changes nothing."""
+
+    def define(kernel: Callable[..., Any]) -> Any:
+        name = kernel.__name__
+        _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
+        return getattr(torch.ops.hushtable, name)
+
+    return define
+
+
+def _shapes_of(name: str) -> Callable[[Callable[..., Any]], None]:
+    """Registers what tells compilers the shapes of an operator's results."""
+
+    def register(shapes: Callable[..., Any]) -> None:
+        torch.library.register_fake(f"hushtable::{name}", shapes, lib=_LIBRARY)
+
+    return register
+
+
+@_operator("(Tensor ids, Tensor? offsets, Tensor? weights, str layer) -> (Tensor, Tensor)")
 def lookup(
     ids: Tensor, offsets: Tensor | None, weights: Tensor | None, layer: str
 ) -> tuple[Tensor, Tensor]:
@@ -34,7 +61,7 @@ def lookup(
     return rows, kept
 
 
-@lookup.register_fake
+@_shapes_of("lookup")
 def _(
     ids: Tensor, offsets: Tensor | None, weights: Tensor | None, layer: str
 ) -> tuple[Tensor, Tensor]:
@@ -43,7 +70,7 @@ def _(
     return rows, ids.new_empty(ids.shape, dtype=torch.bool)
 
 
-@torch.library.custom_op("hushtable::lookup_features", mutates_args=())
+@_operator("(Tensor[] values, Tensor[] offsets, Tensor[] weights, str layer) -> Tensor[]")
 def lookup_features(
     values: list[Tensor], offsets: list[Tensor], weights: list[Tensor], layer: str
 ) -> list[Tensor]:
@@ -55,7 +82,7 @@ def lookup_features(
     return rows
 
 
-@lookup_features.register_fake
+@_shapes_of("lookup_features")
 def _(
     values: list[Tensor], offsets: list[Tensor], weights: list[Tensor], layer: str
 ) -> list[Tensor]:
@@ -66,7 +93,7 @@ def _(
     ]
 
 
-@torch.library.custom_op("hushtable::predict", mutates_args=())
+@_operator("(Tensor[] values, Tensor[] offsets, Tensor? dense, str layer) -> Tensor")
 def predict(
     values: list[Tensor], offsets: list[Tensor], dense: Tensor | None, layer: str
 ) -> Tensor:
@@ -78,14 +105,17 @@ def predict(
     return logits
 
 
-@predict.register_fake
+@_shapes_of("predict")
 def _(values: list[Tensor], offsets: list[Tensor], dense: Tensor | None, layer: str) -> Tensor:
     jagged = offsets[0].shape[0] > 0
     users = offsets[0].shape[0] - 1 if jagged else values[0].shape[0]
     return values[0].new_empty((users,), dtype=torch.float32)
 
 
-@torch.library.custom_op("hushtable::reduce", mutates_args=())
+@_operator(
+    "(Tensor rows, Tensor? kept, Tensor? offsets, Tensor? weights, str mode, bool last, bool fused)"
+    " -> Tensor"
+)
 def reduce(
     rows: Tensor,
     kept: Tensor | None,
@@ -110,7 +140,7 @@ def reduce(
     return torch.from_numpy(bags).to(rows.device)
 
 
-@reduce.register_fake
+@_shapes_of("reduce")
 def _(
     rows: Tensor,
     kept: Tensor | None,
@@ -152,4 +182,6 @@ def _weights_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return None, None, None, of_weights.to(weights.dtype), None, None, None
 
 
-reduce.register_autograd(_weights_gradient, setup_context=_keep)
+torch.library.register_autograd(
+    "hushtable::reduce", _weights_gradient, setup_context=_keep, lib=_LIBRARY
+)
