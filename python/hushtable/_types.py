@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -87,6 +87,21 @@ class LookupStats:
             costs.answer_seconds,
             costs.retries,
             costs.version,
+        )
+
+    @classmethod
+    def of_many(cls, stats: Sequence[Self]) -> Self:
+        """Of one or more lookups that were made side by side."""
+        return cls(
+            sum(one.ids for one in stats),
+            sum(one.keys for one in stats),
+            sum(one.bytes_up for one in stats),
+            sum(one.bytes_down for one in stats),
+            max(one.seconds for one in stats),
+            max(one.queue_seconds for one in stats),
+            max(one.answer_seconds for one in stats),
+            sum(one.retries for one in stats),
+            stats[-1].version,
         )
 
 

@@ -163,12 +163,14 @@ class ModelClient(_Model, Movable):
         The servers see how many inferences there were. Where one fails, the others are given up and
         its error is raised.
         """
+        return [_rows(bags) for bags in self.lookup_many_bags(inferences)]
+
+    def lookup_many_bags(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, Bag]]:
+        """:meth:`lookup_many`, with which ids' rows are there, as :meth:`lookup_bags` says it."""
         with CallSpan("lookup_many", model=self._info.name, inferences=len(inferences)):
             return self._looked_up_many(inferences)
 
-    def _looked_up_many(
-        self, inferences: Sequence[Mapping[str, Ids]]
-    ) -> list[dict[str, FloatArray]]:
+    def _looked_up_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, Bag]]:
         asked = [self._flattened(inference) for inference in inferences]
         calls: list[_native.Call] = []
         futures: list[Future[_native.ModelRows]] = []
@@ -177,15 +179,18 @@ class ModelClient(_Model, Movable):
                 future: Future[_native.ModelRows] = Future()
                 futures.append(future)
                 calls.append(self._native.ask("lookup", flat, done=_resolves(future)))
-            answers = []
+            answers, stats = [], []
             for future, (_, shapes) in zip(futures, asked, strict=True):
-                bags, self._of_thread.stats = self._bags(future.result(), shapes)
-                answers.append(_rows(bags))
-            return answers
+                bags, cost = self._bags(future.result(), shapes)
+                answers.append(bags)
+                stats.append(cost)
         except BaseException:
             for call in calls:
                 call.cancel()
             raise
+        if stats:
+            self._of_thread.stats = LookupStats.of_many(stats)
+        return answers
 
     def __getitem__(self, feature: str) -> FeatureClient:
         """One feature as a client of its table alone.
@@ -199,7 +204,7 @@ class ModelClient(_Model, Movable):
     def last_stats(self) -> LookupStats | None:
         """What this thread's last lookup cost, and which version answered; None before the first.
 
-        After :meth:`lookup_many`, of its last inference.
+        After :meth:`lookup_many`, of all its inferences together.
         """
         return getattr(self._of_thread, "stats", None)
 

@@ -29,13 +29,16 @@ from ._collection import KeyedRows, PrivateEmbeddingBagCollection
 from ._handles import bind
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
 from ._model import PredictionSource, PrivateModel
-from ._privatize import Kept, Privatized, Replaced, privatize
+from ._privatize import Gathered, Kept, Privatized, Replaced, privatize
 from ._sources import BagSource, ClearModel, FeatureFacts, ModelSource, RowSource
+from ._trips import ForwardStats
 
 __all__ = [
     "BagSource",
     "ClearModel",
     "FeatureFacts",
+    "ForwardStats",
+    "Gathered",
     "Kept",
     "KeyedRows",
     "ModelSource",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from .._bags import FloatArray, IntArray, Mode, reduce_bags
+from .._types import LookupStats
 from ..errors import ConfigError, IdOutOfRange, TooManyIds
 from ._jagged import Bags, read_bags, tensors_of
 from ._module import HAS_TORCH, Served, check_answers_now, output
 from ._sources import ModelSource, features_of, unknown_feature
+from ._trips import Found, ask_many, foreseen, note
 
 if HAS_TORCH:
     import torch
@@ -63,6 +66,52 @@ class KeyedRows:
         return {key: self[key] for key in self._keys}
 
 
+@dataclass(frozen=True)
+class Samples:
+    """A call of a collection.
+
+    Attributes:
+        features: by name, of each sample the ids to look up, and where among them each of its ids
+            is.
+    """
+
+    features: dict[str, list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.intp]]]]
+
+    def samples(self) -> list[tuple[npt.NDArray[np.uint64], ...]]:
+        """Of each sample the ids to look up of each feature."""
+        parts = self.parts().values()
+        return list(zip(*parts, strict=True))
+
+    def same(self, other: Any) -> bool:
+        """Whether another call has the same samples."""
+        return (
+            isinstance(other, Samples)
+            and self.features.keys() == other.features.keys()
+            and all(
+                len(own) == len(found)
+                and all(
+                    np.array_equal(left, right)
+                    for one, two in zip(own, found, strict=True)
+                    for left, right in zip(one, two, strict=True)
+                )
+                for own, found in zip(self.features.values(), other.features.values(), strict=True)
+            )
+        )
+
+    def parts(self) -> dict[str, list[npt.NDArray[np.uint64]]]:
+        """An inference for each sample."""
+        return {name: [ids for ids, _ in samples] for name, samples in self.features.items()}
+
+    def answered(self, found: Mapping[str, Sequence[Found]]) -> list[FloatArray]:
+        """Of each feature the rows of all its ids, zeros where a layout left some out."""
+        return [
+            np.concatenate(
+                [part.rows[places] for part, (_, places) in zip(found[name], samples, strict=True)]
+            )
+            for name, samples in self.features.items()
+        ]
+
+
 class PrivateEmbeddingBagCollection(Served):
     """``torchrec.EmbeddingBagCollection`` over a model whose tables are served privately.
 
@@ -91,6 +140,9 @@ class PrivateEmbeddingBagCollection(Served):
 
     source: ModelSource
     feature_names: tuple[str, ...]
+    #: What the round trip of the last call cost, which several layers may have shared; None before
+    #: the first, and in the clear.
+    last_stats: LookupStats | None
 
     def __init__(
         self,
@@ -125,6 +177,7 @@ class PrivateEmbeddingBagCollection(Served):
         self.feature_names = tuple(names)
         self._facts = {name: known[name] for name in names}
         self._is_weighted = is_weighted
+        self.last_stats = None
         self._tables = {name: source[name] for name in names}
 
     def is_weighted(self) -> bool:
@@ -165,14 +218,14 @@ class PrivateEmbeddingBagCollection(Served):
             return KeyedRows(
                 self.feature_names,
                 self.dims,
-                output(np.concatenate(columns, axis=1), _tensor_of(features)),
+                self._own(output(np.concatenate(columns, axis=1), _tensor_of(features))),
             )
         values, offsets, weights = given
         checked = [one.detach() for one in weights]
         fetched = _ops.lookup_features(values, offsets, checked, self.handle)
         sums = [
             _ops.reduce(
-                rows,
+                self._rounded(rows),
                 None,
                 offsets[place],
                 weights[place] if weights else None,
@@ -182,7 +235,7 @@ class PrivateEmbeddingBagCollection(Served):
             )
             for place, (name, rows) in enumerate(zip(self.feature_names, fetched, strict=True))
         ]
-        return KeyedRows(self.feature_names, self.dims, torch.cat(sums, dim=1))
+        return KeyedRows(self.feature_names, self.dims, self._own(torch.cat(sums, dim=1)))
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """By name, the tables that the features read: ``rows``, ``dim`` and ``version``."""
@@ -207,20 +260,43 @@ class PrivateEmbeddingBagCollection(Served):
     def _mode(self, name: str) -> Mode:
         return cast(Mode, self._facts[name].pooling)
 
+    @property
+    def served_by(self) -> ModelSource:
+        """The model that answers for several layers at once."""
+        return self.source
+
+    def asks_for(self, features: Any) -> Samples:
+        """What a call with such features looks up.
+
+        Raises:
+            ConfigError, ValueError, IdOutOfRange, TooManyIds: as a call does.
+        """
+        given = tensors_of(features, self.feature_names, False)
+        if given is not None:
+            parts = zip(*given[:2], strict=True)
+            features = dict(zip(self.feature_names, parts, strict=True))
+        return self._samples(read_bags(features, self.feature_names, False))
+
+    def feature_dims(self) -> dict[str, int]:
+        """By feature that the layer asks, the values of a row."""
+        return dict(zip(self.feature_names, self.dims, strict=True))
+
+    def _samples(self, bags: dict[str, Bags]) -> Samples:
+        return Samples({name: self._asked(name, one) for name, one in bags.items()})
+
     def _fetch(self, bags: dict[str, Bags]) -> list[FloatArray]:
         """Of each feature the rows of all its ids, an inference for each sample."""
-        samples = len(next(iter(bags.values())).bounds) - 1
-        asked = {name: self._asked(name, one) for name, one in bags.items()}
-        inferences = [{name: asked[name][at][0] for name in bags} for at in range(samples)]
-        answers = self.source.lookup_many(inferences) if inferences else []
-        fetched = []
-        for name, dim in zip(bags, self.dims, strict=True):
-            found = [
-                np.asarray(answer[name])[places]
-                for answer, (_, places) in zip(answers, asked[name], strict=True)
-            ]
-            fetched.append(np.concatenate([np.zeros((0, dim), np.float32), *found]))
-        return fetched
+        asked = self._samples(bags)
+        inferences = [dict(zip(bags, sample, strict=True)) for sample in asked.samples()]
+        if not inferences:
+            return [np.zeros((0, dim), np.float32) for dim in self.dims]
+        taken = foreseen(self.handle, asked)
+        if taken is not None:
+            found, self.last_stats = taken
+            return cast(list[FloatArray], found)
+        answers, self.last_stats = ask_many(self.source, inferences)
+        note(self.last_stats, len(inferences))
+        return asked.answered({name: [one[name] for one in answers] for name in bags})
 
     def _asked(self, name: str, bags: Bags) -> list[tuple[npt.NDArray[np.uint64], IntArray]]:
         """For each sample the ids to look up, and where among them each of its ids is."""

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from .._bags import FloatArray, IntArray, Mode, bag_bounds, check_mode, reduce_bags
 from .._ids import Ids, default_max_ids, flatten_ids
-from ..errors import ConfigError, NoLayout, TooManyIds
+from .._types import LookupStats
+from ..errors import ConfigError, IdOutOfRange, NoLayout, TooManyIds
 from ._module import (
     HAS_TORCH,
     Served,
@@ -22,9 +23,12 @@ from ._module import (
     output,
     weight_array,
 )
-from ._sources import BagSource, RowSource
+from ._sources import BagSource, FeatureFacts, ModelSource, RowSource
+from ._trips import DistinctIds, foreseen, note
 
 if HAS_TORCH:
+    import torch
+
     from . import _ops
 
 __all__ = ["PrivateEmbedding", "PrivateEmbeddingBag"]
@@ -42,6 +46,12 @@ class _Layer(Served):
     #: Bool in the shape of the last input: which elements had their rows; None before the first
     #: call. All are True without ``use_layout``, and padding always is.
     last_kept: Any
+    #: What the round trip of the last call cost, which several layers may have shared; None before
+    #: the first, and in the clear.
+    last_stats: LookupStats | None
+    #: The model that answers for several layers at once, and the feature that this one asks.
+    served_by: ModelSource | None
+    feature: FeatureFacts | None
 
     def __init__(
         self, source: RowSource, padding_idx: int | None, max_ids: int | None, use_layout: bool
@@ -66,6 +76,9 @@ class _Layer(Served):
         self.max_ids = max_ids
         self.use_layout = use_layout
         self.last_kept = None
+        self.last_stats = None
+        self.served_by = None
+        self.feature = None
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
@@ -128,32 +141,56 @@ class _Layer(Served):
         wanted[bounds[-1] :] = False
         parts = [ids[first:end][wanted[first:end]] for first, end in pairwise(bounds)]
         bags = cast(BagSource, self.source).lookup_bags(parts)
+        self._note()
         if bags:
             rows[wanted] = np.concatenate([bag.rows for bag in bags])
             kept[wanted] = np.concatenate([bag.kept for bag in bags])
         return rows, kept
 
+    def asks_for(self, ids: Ids) -> DistinctIds:
+        """What a call with such ids looks up.
+
+        Raises:
+            BadIds, IdOutOfRange: ids that are none of the table's.
+        """
+        asked = self._distinct(flatten_ids(ids)[0])
+        if asked.wanted.size and (highest := int(asked.wanted[-1])) >= self.num_embeddings:
+            raise IdOutOfRange(f"id {highest} is no row", id=highest, rows=self.num_embeddings)
+        return asked
+
+    def feature_dims(self) -> dict[str, int]:
+        """By feature that the layer asks, the values of a row."""
+        return {} if self.feature is None else {self.feature.name: self.embedding_dim}
+
+    def _distinct(self, ids: npt.NDArray[np.uint64]) -> DistinctIds:
+        asked = None if self.feature is None else (self.feature.name, self.feature.max_ids)
+        return DistinctIds.of(ids, self.padding_idx, asked)
+
     def _fetch_distinct(self, ids: npt.NDArray[np.uint64]) -> FloatArray:
-        """Padded to ``max_ids`` distinct rows."""
+        """With others in one round trip where the model's forward has them all; else by itself."""
+        asked = self._distinct(ids)
+        found = foreseen(self.handle, asked)
+        if found is not None:
+            rows, self.last_stats = found
+            return cast(FloatArray, rows)
         # Padding and repeats are dropped only after the padded size is fixed: it then depends on
         # the input's shape, which the model's author chose, and not on what the user did.
         bound = default_max_ids(ids.size) if self.max_ids is None else self.max_ids
-        wanted, position = np.unique(ids, return_inverse=True)
-        if self.padding_idx is not None:
-            is_padding = wanted == self.padding_idx
-        else:
-            is_padding = np.zeros(wanted.shape, dtype=np.bool_)
-        distinct = int((~is_padding).sum())
-        if distinct > bound:
+        if asked.wanted.size > bound:
             raise TooManyIds(
-                f"{distinct} distinct ids in one call, but max_ids is {bound}: "
+                f"{asked.wanted.size} distinct ids in one call, but max_ids is {bound}: "
                 "raise max_ids or call with smaller batches",
-                ids=distinct,
+                ids=asked.wanted.size,
                 max_ids=bound,
             )
-        rows = np.zeros((wanted.size, self.embedding_dim), dtype=np.float32)
-        rows[~is_padding] = self.source.lookup(wanted[~is_padding], max_ids=bound)
-        return rows[position.reshape(-1)]
+        rows = asked.spread(self.source.lookup(asked.wanted, max_ids=bound))
+        self._note()
+        return rows
+
+    def _note(self) -> None:
+        """Keeps what a round trip of the layer's own cost."""
+        self.last_stats = getattr(self.source, "last_stats", None)
+        note(self.last_stats)
 
 
 class PrivateEmbedding(_Layer):
@@ -208,11 +245,11 @@ class PrivateEmbedding(_Layer):
             ServerError: a server did not answer.
         """
         if is_tensor(input):
-            return _ops.lookup(input, None, None, self.handle)[0]
+            return self._own(_ops.lookup(input, None, None, self.handle)[0])
         ids, shape = flatten_ids(input)
         bounds, _ = self._check(shape, None, None)
         rows, _ = self._fetch(ids, shape, bounds, input)
-        return output(rows.reshape(*shape, self.embedding_dim), input)
+        return self._own(output(rows.reshape(*shape, self.embedding_dim), input))
 
     def _check(
         self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None
@@ -293,16 +330,25 @@ class PrivateEmbeddingBag(_Layer):
                 present = present & (input != self.padding_idx)
             elif not self.use_layout:
                 present = None
-            return _ops.reduce(
-                found, present, offsets, weights, self.mode, self.include_last_offset, fused
+            bags = _ops.reduce(
+                self._rounded(found),
+                present,
+                offsets,
+                weights,
+                self.mode,
+                self.include_last_offset,
+                fused,
             )
+            return self._own(bags)
         ids, shape = flatten_ids(input)
         bounds, scales = self._check(shape, offsets, per_sample_weights)
         rows, kept = self._fetch(ids, shape, bounds, input)
         if self.padding_idx is not None:
             kept = kept & (ids != self.padding_idx)
+        if HAS_TORCH:
+            rows = self._rounded(torch.from_numpy(rows)).numpy()
         bags = reduce_bags(rows, bounds, self.mode, kept=kept, weights=scales, fused=fused)
-        return output(bags, input)
+        return self._own(output(bags, input))
 
     def _check(
         self, shape: tuple[int, ...], offsets: Any | None, weights: Any | None

@@ -68,10 +68,35 @@ class Served(Module):
     """
 
     handle: str
+    #: What the whole model's parameters were turned into: of a fresh layer float32, and wherever
+    #: the ids are.
+    _dtype: Any = None
+    _device: Any = None
 
     def __init__(self) -> None:
         super().__init__()
         self.handle = take(self)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        # As torch turns weights into another type, or moves them: `half()`, `to(...)`, `cuda()`.
+        super()._apply(fn, recurse)
+        before = torch.empty(0, dtype=self._dtype or torch.float32, device=self._device or "cpu")
+        after = fn(before)
+        if after.dtype != before.dtype:
+            self._dtype = None if after.dtype == torch.float32 else after.dtype
+        if after.device not in (before.device, torch.device("meta")):
+            self._device = after.device
+        return self
+
+    def _rounded(self, rows: Any) -> Any:
+        """Rows of float32 as the weight of the layer that this one stands for has them."""
+        return rows if self._dtype is None else rows.to(self._dtype).float()
+
+    def _own(self, found: Any) -> Any:
+        """What the layer gives, in its type and on its device."""
+        if self._dtype is None and self._device is None:
+            return found
+        return found.to(device=self._device, dtype=self._dtype)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy in the same process is another layer.

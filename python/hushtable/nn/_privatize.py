@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from .._bags import Mode
 from .._embeddings import COLLECTION, altered, kind_of
 from .._fields import Fields
-from .._types import TableInfo
+from .._types import LookupStats, TableInfo
 from ..errors import ConfigError
 from ._collection import PrivateEmbeddingBagCollection
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
 from ._module import HAS_TORCH, array_of, is_tensor
 from ._same_rows import check_same_rows, has_values
-from ._sources import ModelSource, RowSource, features_of, is_model
+from ._sources import FeatureFacts, ModelSource, RowSource, features_of, is_model
+from ._trips import ForwardStats, ask_many
 
 if HAS_TORCH:
     import torch
 
-__all__ = ["Kept", "Privatized", "Replaced", "privatize"]
+    from ._gather import Gather
+    from ._trace import Inputs
+
+__all__ = ["Gathered", "Kept", "Privatized", "Replaced", "privatize"]
 
 
 #: What training code puts before all names, and ``hushtable model build`` leaves out.
@@ -58,16 +62,65 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class Gathered:
+    """How a model's forward asks for the rows of its private layers.
+
+    Attributes:
+        trips: of each round trip that answers calls of several layers, the layers' paths: one
+            again for each call of it. Those of one depend on rows of the trips before it.
+        alone: layers that are asked when they are called, a round trip each, and why.
+        stopped: why the model's code could be followed no further; layers that it calls after that
+            are asked when they are called. None where all of it was.
+        request: what a trip of one request to each server costs, whatever is asked; None where
+            nothing was asked (``compare=False``), and in the clear.
+    """
+
+    trips: tuple[tuple[str, ...], ...]
+    alone: tuple[Kept, ...]
+    stopped: str | None
+    request: LookupStats | None
+
+    def __str__(self) -> str:
+        count = sum(len(set(trip)) for trip in self.trips)
+        lines = []
+        if self.trips:
+            what = "1 round trip" if len(self.trips) == 1 else f"{len(self.trips)} round trips"
+            lines.append(f"a forward: {what} for {count} layers")
+        if self.trips and self.request is not None:
+            up, down = self.request.bytes_up, self.request.bytes_down
+            lines[0] += f", a request to both servers {up:,} bytes up and {down:,} down"
+        lines += [f"{one.path}: a round trip of its own, {one.why}" for one in self.alone]
+        if self.stopped is not None:
+            lines.append(
+                f"the model's code was not followed past {self.stopped}: layers after that have a "
+                "round trip each"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
 class Privatized:
     """What :func:`privatize` did. As text, a line for each embedding layer of the model.
 
     Attributes:
         replaced: layers that are private by now.
         kept: embedding layers that are not.
+        gathered: how forwards ask for rows; None with one table, without torch, and of a forward
+            that takes ``*args``, of which the first call says it.
     """
 
     replaced: tuple[Replaced, ...]
     kept: tuple[Kept, ...]
+    gathered: Gathered | None = None
+    _gather: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def last_stats(self) -> ForwardStats | None:
+        """What the last forward of the model in this thread cost, of all its private layers.
+
+        None before the first, with one table, without torch, and of compiled forwards.
+        """
+        return None if self._gather is None else cast(ForwardStats, self._gather.last_stats)
 
     def __str__(self) -> str:
         lines = [
@@ -76,6 +129,7 @@ class Privatized:
             for one in self.replaced
         ]
         lines += [f"{one.path}: left, {one.why}" for one in self.kept]
+        lines += str(self.gathered or "").splitlines()
         return "\n".join(lines) or "the model has no embedding layers"
 
 
@@ -163,7 +217,31 @@ def privatize(model: Any, client: RowSource | ModelSource, *, compare: bool = Tr
         setattr(model.get_submodule(parent), name, planned.layer)
         compared = compare and bool(planned.pairs)
         replaced.append(Replaced(path, planned.tables, planned.layer, compared))
-    return Privatized(tuple(replaced), tuple(kept))
+    if not HAS_TORCH or tables.model is None or not replaced:
+        return Privatized(tuple(replaced), tuple(kept))
+    gather = Gather()
+    gather.install(model)
+    gathered = _gathered(gather, model, tables.model, compare)
+    return Privatized(tuple(replaced), tuple(kept), gathered, gather)
+
+
+def _gathered(gather: Gather, model: Any, source: ModelSource, ask: bool) -> Gathered | None:
+    """What is foreseen of forwards; where it may, one request of no ids says what each costs."""
+    inputs = Inputs.of_code(model)
+    if inputs is None:
+        return None
+    plan = gather.known(model, inputs, model.training).plan
+    # So that the first forward need not wait for it.
+    gather.known(model, inputs, not model.training)
+    request = None
+    if ask and plan.trips:
+        _, request = ask_many(source, [{}])
+    return Gathered(
+        tuple(tuple(str(call.target) for call in trip.calls) for trip in plan.trips),
+        tuple(Kept(path, why) for path, why in plan.alone.items()),
+        plan.stopped,
+        request,
+    )
 
 
 class _Tables:
@@ -174,6 +252,7 @@ class _Tables:
         self.sources: dict[str, RowSource] = {}
         self.names: dict[str, str] = {}
         self.poolings: dict[str, str] = {}
+        self.features: dict[str, FeatureFacts] = {}
         if not is_model(client):
             only = cast(RowSource, client)
             self.sources[only.info.name] = only
@@ -184,10 +263,12 @@ class _Tables:
         for feature in features.values():
             self.sources.setdefault(feature.table, self.model[feature.name])
             self.names.setdefault(feature.table, feature.table)
+            self.features.setdefault(feature.table, feature)
         for feature in features.values():
             self.sources[feature.name] = self.model[feature.name]
             self.names[feature.name] = feature.table
             self.poolings[feature.name] = feature.pooling
+            self.features[feature.name] = feature
 
     def of(self, path: str) -> str | None:
         """The name by which the layer at ``path`` is served."""
@@ -239,6 +320,7 @@ def _private(path: str, layer: Any, tables: _Tables, alone: int | None) -> _Plan
     _check_shape(path, (layer.num_embeddings, layer.embedding_dim), source.info)
     _check_plain(layer)
     private = _stand_in(layer, source)
+    private.served_by, private.feature = tables.model, tables.features.get(name)
     return _Planned((table,), private, _pairs(layer, private, source))
 
 
