@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 import hushtable
-from hushtable.nn import ClearModel, privatize
+from hushtable.nn import ClearModel, PrivateEmbeddingBagCollection, privatize
 
 torch = pytest.importorskip("torch", reason="the extra hushtable[torch] is not installed")
 pytestmark = [
@@ -551,7 +552,7 @@ def test_layers_follow_the_models_device() -> None:
 def test_a_first_call_does_not_import_torchs_compiler() -> None:
     code = """
 import sys, numpy, torch, hushtable
-from hushtable.nn import ClearModel, privatize
+from hushtable.nn import ClearModel, PrivateEmbeddingBagCollection, privatize
 class Feature:
     pooling, max_ids = "sum", 4
     def __init__(self, name): self.name = self.table = name
@@ -571,24 +572,159 @@ print(report.last_stats.trips, "torch._dynamo" in sys.modules)
     assert ran.stdout.split() == ["1", "False"]
 
 
+def test_what_a_layout_leaves_out_is_looked_up_by_the_layer() -> None:
+    clear = Net()
+    net, source = copy.deepcopy(clear), Source()
+
+    class Bag:
+        def __init__(self, rows: np.ndarray, left_out: bool) -> None:
+            self.rows, self.kept = rows, np.full(len(rows), not left_out)
+
+    def bags(inferences: Any) -> Any:
+        found = source.lookup_many(inferences)
+        return [{name: Bag(rows, name == "bags.3") for name, rows in one.items()} for one in found]
+
+    source.lookup_many_bags = bags  # type: ignore[attr-defined]
+    privatize(net, source, compare=False)
+    for _ in range(3):
+        assert torch.equal(net(inputs()), clear(inputs()))
+        assert source.counts() == (1, 1)
+        assert source.alone == []
+
+
+class Keyed:
+    """What is asked of a torchrec.KeyedJaggedTensor, of tensors."""
+
+    def __init__(self, bags: dict[str, list[list[int]]]) -> None:
+        self._bags = bags
+
+    def keys(self) -> list[str]:
+        return list(self._bags)
+
+    def values(self) -> Any:
+        return torch.tensor([one for bags in self._bags.values() for bag in bags for one in bag])
+
+    def lengths(self) -> Any:
+        return torch.tensor([len(bag) for bags in self._bags.values() for bag in bags])
+
+    def weights_or_none(self) -> Any:
+        return None
+
+
+SAMPLES = {"bags.1": [[3, 3, 9], []], "bags.2": [[7], [7, 8, 9, 1]]}
+
+
+def as_dict(bags: dict[str, list[list[int]]]) -> dict[str, Any]:
+    return {
+        name: (
+            torch.tensor([one for bag in found for one in bag]),
+            torch.tensor(np.cumsum([0] + [len(bag) for bag in found])),
+        )
+        for name, found in bags.items()
+    }
+
+
+@pytest.mark.parametrize("wrap", [Keyed, as_dict])
+def test_a_collection_goes_with_the_others(wrap: Any) -> None:
+    class Mixed(Net):
+        def forward(self, ids: Any, features: Any) -> Any:
+            rows = self.collection(features)
+            return torch.cat([together(self, ids)[:, 0], rows.values().reshape(-1)])
+
+    source = Source()
+    net = Mixed()
+    net.collection = PrivateEmbeddingBagCollection(source, list(SAMPLES))
+    report = privatize(net, source, compare=False)
+    assert [len(trip) for trip in report.gathered.trips] == [TABLES + 1]
+    found = net(inputs(0, 2, 2), wrap(SAMPLES))
+    # Two samples, and one inference for the four ids of the layers of the same features.
+    assert [len(trip) for trip in source.trips] == [3]
+    assert source.counts() == (1, 0)
+    sums = [
+        [WEIGHTS[place][bag].sum(0) for place, bag in ((1, one), (2, two))]
+        for one, two in zip(*SAMPLES.values(), strict=True)
+    ]
+    assert np.allclose(found[-16:], np.reshape(sums, -1), atol=1e-6)
+    assert torch.equal(found[:-16], Net()(inputs(0, 2, 2))[:, 0])
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trips")
-    np.savez(folder / "net.npz", **{f"{n}.weight": w for n, w in zip(NAMES, WEIGHTS, strict=True)})
-    hushtable.Model.build(
-        folder / "net.npz", folder / "net", name="net", max_ids=MAX_IDS, tables=["bags.*"]
-    )
+    names = [f"bags.{place}" for place in range(26)]
+    weights = {f"{name}.weight": WEIGHTS[place % TABLES] for place, name in enumerate(names)}
+    np.savez(folder / "net.npz", **weights)
+    hushtable.Model.build(folder / "net.npz", folder / "net", max_ids=MAX_IDS, tables=["bags.*"])
     return folder / "net"
 
 
 @pytest.fixture(scope="module")
-def served(bundle: Path) -> Iterator[tuple[Any, Any]]:
+def servers(bundle: Path) -> Iterator[tuple[Any, Any]]:
+    options: Any = {"threads": 1, "metrics_addr": "127.0.0.1:0"}
     with (
-        hushtable.ServerProcess(bundle, "left", threads=1) as left,
-        hushtable.ServerProcess(bundle, "right", threads=1) as right,
+        hushtable.ServerProcess(bundle, "left", **options) as left,
+        hushtable.ServerProcess(bundle, "right", **options) as right,
     ):
         yield left, right
 
 
-def answers(servers: tuple[Any, Any]) -> list[dict[str, float]]:
-    raise NotImplementedError
+def answers(server: Any) -> int:
+    """Requests for answers of any kind that a server has had."""
+    with urllib.request.urlopen(server.metrics_url, timeout=10) as reply:
+        lines = reply.read().decode().splitlines()
+    counted = [line for line in lines if "requests_total{" in line and "Answer" in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in counted)
+
+
+@pytest.mark.parametrize("count", [5, 26])
+def test_a_forward_of_many_bags_is_one_answer(servers: tuple[Any, Any], count: int) -> None:
+    left, right = servers
+    clear = Net()
+    clear.bags = torch.nn.ModuleList(clear.bags[place % TABLES] for place in range(count))
+    ids = torch.randint(ROWS, (count, 1, 3))
+    net = copy.deepcopy(clear)
+    # deepcopy keeps that layers are shared; here each has a table of its own.
+    net.bags = torch.nn.ModuleList(copy.deepcopy(bag) for bag in clear.bags)
+    with hushtable.connect(left.url, right.url, model="net") as client:
+        report = privatize(net, client)
+        assert len(report.replaced) == count
+        request = report.gathered.request
+        assert f"{request.bytes_up:,} bytes up and {request.bytes_down:,} down" in str(report)
+        assert torch.equal(net(ids), clear(ids))
+        before = [answers(server) for server in servers]
+        for _ in range(3):
+            assert torch.equal(net(ids), clear(ids))
+        assert [answers(server) for server in servers] == [one + 3 for one in before]
+        stats = report.last_stats
+        assert (stats.trips, stats.requests) == (1, 1)
+        assert (stats.bytes_up, stats.bytes_down) == (request.bytes_up, request.bytes_down)
+        for bag in net.bags:
+            assert bag.last_stats.bytes_up == request.bytes_up
+            assert bag.last_stats.version == client.info.version
+        # Other ids and fewer, the same bytes.
+        net(torch.zeros_like(ids)[:, :, :1])
+        assert report.last_stats.bytes_up == request.bytes_up
+        # Eight samples of three ids are eight inferences of four; they go side by side.
+        net(ids.repeat(1, 8, 1))
+        stats = report.last_stats
+        assert (stats.trips, stats.requests) == (1, 8)
+        assert stats.bytes_up == 8 * request.bytes_up
+        # By itself, a layer asks for its own table.
+        net.bags[0](ids[0])
+        assert net.bags[0].last_stats.bytes_up < request.bytes_up
+
+
+def test_layers_say_what_they_cost_where_they_are_asked_alone(servers: tuple[Any, Any]) -> None:
+    with hushtable.connect(servers[0].url, servers[1].url, model="net") as client:
+        layer = hushtable.nn.PrivateEmbedding(client["bags.0"])
+        assert layer.last_stats is None
+        layer(torch.tensor([1, 2, 3]))
+        assert layer.last_stats.keys == 4
+        bags = PrivateEmbeddingBagCollection(client, ["bags.1", "bags.2"])
+        bags(as_dict(SAMPLES))
+        assert bags.last_stats.keys == 2 * 26 * MAX_IDS
+        rows = client.lookup_many_bags([{"bags.0": [1]}, {}, {"bags.1": [2, 2]}])
+        assert [sorted(one) for one in rows] == [["bags.0"], [], ["bags.1"]]
+        assert all(bag.kept.all() for one in rows for bag in one.values())
+        assert client.last_stats.keys == 3 * 26 * MAX_IDS
+        assert client.last_stats.bytes_up == 3 * rows[0]["bags.0"].stats.bytes_up

@@ -12,7 +12,7 @@ import functools
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -144,7 +144,7 @@ class _Known:
             return
         values: dict[fx.Node, Any] = {}
         given = {f"input_{place}": one for place, one in enumerate(args)} | dict(kwargs)
-        levels = []
+        levels: list[_Ahead] = []
         for level in self.plan.trips:
             ahead = _Ahead(self, forward, model, level, values, given, levels[:])
             levels.append(ahead)
@@ -249,7 +249,7 @@ class _Ahead:
         args = fx.node.map_arg(node.args, value)
         kwargs = fx.node.map_arg(node.kwargs, value)
         if node.op == "call_function":
-            return node.target(*args, **kwargs)  # type: ignore[operator]
+            return cast(Any, node.target)(*args, **kwargs)
         if node.op == "call_method":
             if checks:
                 check_pure_call(args[0], str(node.target))

@@ -164,7 +164,7 @@ class _Layer(Served):
 
     def _distinct(self, ids: npt.NDArray[np.uint64]) -> DistinctIds:
         asked = None if self.feature is None else (self.feature.name, self.feature.max_ids)
-        return DistinctIds.of(ids, self.padding_idx, asked)
+        return DistinctIds(ids, self.padding_idx, asked)
 
     def _fetch_distinct(self, ids: npt.NDArray[np.uint64]) -> FloatArray:
         """With others in one round trip where the model's forward has them all; else by itself."""

@@ -15,7 +15,7 @@ import inspect
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator, Mapping, MappingView, Sequence
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -302,9 +302,9 @@ def _has_hooks(module: Any) -> bool:
 
 def _item(values: Any, place: int) -> Any:
     """What a loop over an input meets at some place."""
-    if isinstance(values, torch.Tensor | Sequence):
+    if isinstance(values, torch.Tensor | np.ndarray | Sequence):
         return values[place]
-    if isinstance(values, Mapping | MappingView):
+    if isinstance(values, Mapping | KeysView | ItemsView | ValuesView):
         return next(islice(values, place, None))
     raise Impure(f"a {type(values).__name__} may be used up by a look at it")
 
@@ -375,7 +375,7 @@ class _Tracer(fx.Tracer):
             return tracer.getattr(name, kind.__getattr__(self, name), tracer._parameters)
 
         own = {"__call__": called, "__getattr__": read, "__module__": kind.__module__}
-        copied = object.__new__(type(kind.__name__, (kind,), own))
+        copied: Any = object.__new__(type(kind.__name__, (kind,), own))
         self._copies[id(module)] = copied
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor):

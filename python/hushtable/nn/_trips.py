@@ -7,6 +7,7 @@ is made sends the ids of all. A call whose ids are others than were foreseen is 
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,42 +97,42 @@ class Asked(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class DistinctIds:
     """A call of a layer of one table, which looks up each of its ids once.
 
     Attributes:
         ids: uint64 [ids], as they were given.
-        wanted: the distinct ones that are fetched; without padding.
-        places: where in the rows of ``wanted`` each id's row is; past them, of padding.
+        padding_idx: the id that is not fetched, whose row is zero.
         feature: the feature of a model that is asked, and the most ids of one inference.
     """
 
     ids: IdArray
-    wanted: IdArray
-    places: IntArray
+    padding_idx: int | None = None
     feature: tuple[str, int] | None = None
 
-    @classmethod
-    def of(
-        cls, ids: IdArray, padding_idx: int | None, feature: tuple[str, int] | None = None
-    ) -> Self:
-        """Of flat ids."""
-        wanted, places = np.unique(ids, return_inverse=True)
+    @property
+    def wanted(self) -> IdArray:
+        """The distinct ids that are fetched, in order; without padding."""
+        return self._found[0]
+
+    @functools.cached_property
+    def _found(self) -> tuple[IdArray, IntArray]:
+        """:attr:`wanted`, and where among their rows each id's is: past them, that of padding."""
+        wanted, places = np.unique(self.ids, return_inverse=True)
         places = places.reshape(-1)
-        if padding_idx is not None:
-            is_padding = wanted == padding_idx
-            # Padding's row is the last, which is zero.
-            order = np.where(is_padding, len(wanted) - 1, np.cumsum(~is_padding) - 1)
-            wanted, places = wanted[~is_padding], order[places]
-        return cls(ids, wanted, places, feature)
+        if self.padding_idx is None:
+            return wanted, places
+        is_padding = wanted == self.padding_idx
+        order = np.where(is_padding, len(wanted) - 1, np.cumsum(~is_padding) - 1)
+        return wanted[~is_padding], order[places]
 
     def spread(self, rows: FloatArray) -> FloatArray:
         """The row of each id, float32 [ids, dim], of those of ``wanted``; zero for padding."""
-        if len(rows) and int(self.places.max(initial=0)) < len(rows):
-            return rows[self.places]
-        padding = np.zeros((1, rows.shape[1]), dtype=np.float32)
-        return np.concatenate([rows, padding])[self.places]
+        _, places = self._found
+        if self.padding_idx is not None:
+            rows = np.concatenate([rows, np.zeros((1, rows.shape[1]), dtype=np.float32)])
+        return rows[places]
 
     def same(self, other: Any) -> bool:
         """Whether another call has the same ids."""
