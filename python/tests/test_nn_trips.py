@@ -592,6 +592,26 @@ def test_what_a_layout_leaves_out_is_looked_up_by_the_layer() -> None:
         assert source.alone == []
 
 
+def test_batches_take_a_message_for_each_layer_where_servers_take_as_many_keys() -> None:
+    clear, net, source, report = both()
+    limit, asked = 64, []
+
+    def features(given: Any) -> Any:
+        if any(keys > limit for _, _, keys in given):
+            raise hushtable.TooManyIds("1 to 64 are taken", ids=1, max_ids=1)
+        asked.append([(name, keys) for name, _, keys in given])
+        return [WEIGHTS[int(name[-1])][ids] for name, ids, _ in given]
+
+    source.lookup_features = features  # type: ignore[attr-defined]
+    for batch, trips in ((5, 1), (9, 0), (21, 0), (22, 1)):
+        ids = inputs(batch, batch, 3)
+        assert torch.equal(net(ids), clear(ids))
+        assert source.counts() == (trips, 0)
+        assert report.last_stats.trips == 1
+    # 15 ids are 4 inferences, 27 are 8, and 63 are 16, of 6 layers; 66 are more than are taken.
+    assert asked == [[(name, keys) for name in NAMES] for keys in (32, 64)]
+
+
 class Keyed:
     """What is asked of a torchrec.KeyedJaggedTensor, of tensors."""
 
@@ -704,11 +724,16 @@ def test_a_forward_of_many_bags_is_one_answer(servers: tuple[Any, Any], count: i
         # Other ids and fewer, the same bytes.
         net(torch.zeros_like(ids)[:, :, :1])
         assert report.last_stats.bytes_up == request.bytes_up
-        # Eight samples of three ids are eight inferences of four; they go side by side.
-        net(ids.repeat(1, 8, 1))
-        stats = report.last_stats
-        assert (stats.trips, stats.requests) == (1, 8)
-        assert stats.bytes_up == 8 * request.bytes_up
+        # Eight samples of three ids are eight inferences of four, or a message of 32 keys for each
+        # layer: whatever is less goes, side by side.
+        for batch in (ids.repeat(1, 8, 1), torch.zeros_like(ids.repeat(1, 8, 1))):
+            before = answers(left)
+            assert torch.equal(net(batch), clear(batch))
+            stats = report.last_stats
+            assert (stats.trips, stats.requests) == (1, min(8, count))
+            assert answers(left) == before + stats.requests
+            keys = 8 * 26 * MAX_IDS if count == 26 else 32 * count
+            assert {bag.last_stats.keys for bag in net.bags} == {keys}
         # By itself, a layer asks for its own table.
         net.bags[0](ids[0])
         assert net.bags[0].last_stats.bytes_up < request.bytes_up
@@ -723,6 +748,14 @@ def test_layers_say_what_they_cost_where_they_are_asked_alone(servers: tuple[Any
         bags = PrivateEmbeddingBagCollection(client, ["bags.1", "bags.2"])
         bags(as_dict(SAMPLES))
         assert bags.last_stats.keys == 2 * 26 * MAX_IDS
+        first, second = client.lookup_features([("bags.0", [[1], [2]], 4), ("bags.5", [3], 1)])
+        assert np.array_equal(first, WEIGHTS[0][[[1], [2]]])
+        assert np.array_equal(second, WEIGHTS[5][[3]])
+        assert (client.last_stats.ids, client.last_stats.keys) == (3, 5)
+        with pytest.raises(hushtable.IdOutOfRange):
+            client.lookup_features([("bags.0", [1], 1), ("bags.1", [ROWS], 1)])
+        with pytest.raises(hushtable.UnknownFeature):
+            client.lookup_features([("bags.0", [1], 1), ("bags", [1], 1)])
         rows = client.lookup_many_bags([{"bags.0": [1]}, {}, {"bags.1": [2, 2]}])
         assert [sorted(one) for one in rows] == [["bags.0"], [], ["bags.1"]]
         assert all(bag.kept.all() for one in rows for bag in one.values())

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -172,25 +173,62 @@ class ModelClient(_Model, Movable):
 
     def _looked_up_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, Bag]]:
         asked = [self._flattened(inference) for inference in inferences]
+        found = self._side_by_side([("lookup", flat) for flat, _ in asked])
+        answers, stats = [], []
+        for one, (_, shapes) in zip(found, asked, strict=True):
+            bags, cost = self._bags(one, shapes)
+            answers.append(bags)
+            stats.append(cost)
+        self._keep(stats)
+        return answers
+
+    def lookup_features(self, asked: Sequence[tuple[str, Ids, int]]) -> list[FloatArray]:
+        """Rows of several features, each by a message of its own, all side by side.
+
+        The servers see what they see of ``client[feature].lookup(ids, max_ids)`` for each. For many
+        ids of few features that is less than :meth:`lookup_many`.
+
+        Args:
+            asked: names of features, ids of any shape, and the keys to send for them.
+
+        Raises:
+            UnknownFeature, BadIds, IdOutOfRange, TooManyIds, ServerError: as
+                :meth:`FeatureClient.lookup`; the others are given up.
+        """
+        clients = [self[name] for name, _, _ in asked]
+        given = [
+            (name, *flatten_ids(ids), client._bound(max_ids))
+            for client, (name, ids, max_ids) in zip(clients, asked, strict=True)
+        ]
+        with CallSpan("lookup_features", model=self._info.name, features=len(given)):
+            found = self._side_by_side(
+                [("lookup_feature", name, flat, bound) for name, flat, _, bound in given]
+            )
+            shaped = [
+                client._shaped(one, shape, bound)
+                for client, one, (_, _, shape, bound) in zip(clients, found, given, strict=True)
+            ]
+        self._keep([stats for _, stats in shaped])
+        return [rows for rows, _ in shaped]
+
+    def _side_by_side(self, asked: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """What several native calls return; where one fails, the others are given up."""
         calls: list[_native.Call] = []
-        futures: list[Future[_native.ModelRows]] = []
+        futures: list[Future[Any]] = []
         try:
-            for flat, _ in asked:
-                future: Future[_native.ModelRows] = Future()
+            for call, *given in asked:
+                future: Future[Any] = Future()
                 futures.append(future)
-                calls.append(self._native.ask("lookup", flat, done=_resolves(future)))
-            answers, stats = [], []
-            for future, (_, shapes) in zip(futures, asked, strict=True):
-                bags, cost = self._bags(future.result(), shapes)
-                answers.append(bags)
-                stats.append(cost)
+                calls.append(self._native.ask(call, *given, done=_resolves(future)))
+            return [future.result() for future in futures]
         except BaseException:
             for call in calls:
                 call.cancel()
             raise
+
+    def _keep(self, stats: Sequence[LookupStats]) -> None:
         if stats:
             self._of_thread.stats = LookupStats.of_many(stats)
-        return answers
 
     def __getitem__(self, feature: str) -> FeatureClient:
         """One feature as a client of its table alone.
@@ -204,15 +242,13 @@ class ModelClient(_Model, Movable):
     def last_stats(self) -> LookupStats | None:
         """What this thread's last lookup cost, and which version answered; None before the first.
 
-        After :meth:`lookup_many`, of all its inferences together.
+        After :meth:`lookup_many` and :meth:`lookup_features`, of all their messages together.
         """
         return getattr(self._of_thread, "stats", None)
 
 
-def _resolves(
-    future: Future[_native.ModelRows],
-) -> Callable[[_native.ModelRows | None, BaseException | None], None]:
-    def done(found: _native.ModelRows | None, error: BaseException | None) -> None:
+def _resolves(future: Future[Any]) -> Callable[[Any, BaseException | None], None]:
+    def done(found: Any, error: BaseException | None) -> None:
         if error is not None or found is None:
             future.set_exception(error or RuntimeError("a lookup ended without a result"))
         else:

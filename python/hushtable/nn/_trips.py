@@ -19,6 +19,7 @@ import numpy.typing as npt
 from .._bags import FloatArray, IntArray
 from .._ids import Ids, default_max_ids
 from .._types import LookupStats
+from ..errors import TooManyIds
 from ._sources import ModelSource
 
 __all__ = [
@@ -145,6 +146,11 @@ class DistinctIds:
         count = default_max_ids(-(-self.ids.size // most))
         return {name: [self.wanted[at * most : (at + 1) * most] for at in range(count)]}
 
+    def whole(self) -> tuple[str, IdArray, int]:
+        """All in one message: the feature, the ids, and how many keys to send for them."""
+        assert self.feature is not None
+        return self.feature[0], self.wanted, default_max_ids(self.ids.size)
+
     def answered(self, found: Mapping[str, Sequence[Found]]) -> FloatArray | None:
         """The row of each id."""
         (parts,) = found.values()
@@ -183,6 +189,7 @@ class Trip:
         return self._calls[key].answered(self._found[key]), self._stats
 
     def _make(self) -> dict[Any, dict[str, list[Found]]]:
+        """Asks by whatever takes fewer messages, which follows from shapes alone."""
         inferences: list[dict[str, Ids]] = []
         taken: dict[str, int] = {}
         places: dict[Any, dict[str, range]] = {}
@@ -196,11 +203,35 @@ class Trip:
                 for at, ids in enumerate(parts, first):
                     if len(ids):
                         inferences[at][name] = ids
+        if len(inferences) > len(self._calls):
+            found = self._one_by_one()
+            if found is not None:
+                return found
         answers, self._stats = ask_many(self._source, inferences)
         note(self._stats, len(inferences))
         return {
             key: {name: [self._rows(answers[at], name) for at in own] for name, own in used.items()}
             for key, used in places.items()
+        }
+
+    def _one_by_one(self) -> dict[Any, dict[str, list[Found]]] | None:
+        """Each call by a message of its own, all at once; None where the source cannot, or where a
+        server takes fewer keys in one.
+        """
+        ask: Callable[..., Any] | None = getattr(self._source, "lookup_features", None)
+        calls = list(self._calls.values())
+        if ask is None or not all(isinstance(call, DistinctIds) for call in calls):
+            return None
+        asked = [call.whole() for call in calls if isinstance(call, DistinctIds)]
+        try:
+            rows = ask(asked)
+        except TooManyIds:
+            return None
+        self._stats = getattr(self._source, "last_stats", None)
+        note(self._stats, len(calls))
+        return {
+            key: {name: [Found(one, True)]}
+            for key, (name, _, _), one in zip(self._calls, asked, rows, strict=True)
         }
 
     def _rows(self, answer: Mapping[str, Found], name: str) -> Found:
