@@ -16,7 +16,8 @@ inference by the table's layout, and all go in one request: far cheaper for many
 that some may be dropped.
 
 :class:`PrivateEmbeddingBagCollection` stands for ``torchrec.EmbeddingBagCollection``: all tables of
-a model in one round trip. :func:`privatize` puts these layers into a model.
+a model in one round trip. :func:`privatize` puts these layers into a model, whose forward then asks
+for all of them in one round trip too.
 
 :class:`PrivateModel` is a whole model that two servers compute on shares: its forward is a private
 prediction.

@@ -131,6 +131,10 @@ class PrivateEmbeddingBagCollection(Served):
             default all that are pooled, in the model's order.
         is_weighted: scale every row by its weight in the input; such features must be summed.
 
+    Attributes:
+        last_stats: what the round trip of the last call cost, which several layers may have shared;
+            None before the first, and in the clear.
+
     Example:
         >>> bags = PrivateEmbeddingBagCollection(client)  # doctest: +SKIP
         >>> rows = bags({"user": ([7], [0, 1]), "item": ([3, 9, 4], [0, 3])})  # doctest: +SKIP
@@ -140,9 +144,7 @@ class PrivateEmbeddingBagCollection(Served):
 
     source: ModelSource
     feature_names: tuple[str, ...]
-    #: What the round trip of the last call cost, which several layers may have shared; None before
-    #: the first, and in the clear.
-    last_stats: LookupStats | None
+    last_stats: LookupStats | None = None
 
     def __init__(
         self,
@@ -177,7 +179,6 @@ class PrivateEmbeddingBagCollection(Served):
         self.feature_names = tuple(names)
         self._facts = {name: known[name] for name in names}
         self._is_weighted = is_weighted
-        self.last_stats = None
         self._tables = {name: source[name] for name in names}
 
     def is_weighted(self) -> bool:

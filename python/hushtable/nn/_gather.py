@@ -19,7 +19,17 @@ from torch import fx
 
 from .._types import LookupStats
 from ._module import Served
-from ._trace import Impure, Inputs, Level, Plan, PureMode, check_pure_call, follow, ids_of
+from ._trace import (
+    Impure,
+    Inputs,
+    Level,
+    Plan,
+    PureMode,
+    check_pure_call,
+    follow,
+    ids_of,
+    input_name,
+)
 from ._trips import Asked, Forward, ForwardStats, Trip, of_this_thread
 
 __all__ = ["Gather"]
@@ -143,7 +153,8 @@ class _Known:
         if not self.plan.trips:
             return
         values: dict[fx.Node, Any] = {}
-        given = {f"input_{place}": one for place, one in enumerate(args)} | dict(kwargs)
+        named = (*enumerate(args), *kwargs.items())
+        given = {input_name(place): one for place, one in named}
         levels: list[_Ahead] = []
         for level in self.plan.trips:
             ahead = _Ahead(self, forward, model, level, values, given, levels[:])

@@ -46,12 +46,10 @@ class _Layer(Served):
     #: Bool in the shape of the last input: which elements had their rows; None before the first
     #: call. All are True without ``use_layout``, and padding always is.
     last_kept: Any
-    #: What the round trip of the last call cost, which several layers may have shared; None before
-    #: the first, and in the clear.
-    last_stats: LookupStats | None
+    last_stats: LookupStats | None = None
     #: The model that answers for several layers at once, and the feature that this one asks.
-    served_by: ModelSource | None
-    feature: FeatureFacts | None
+    served_by: ModelSource | None = None
+    feature: FeatureFacts | None = None
 
     def __init__(
         self, source: RowSource, padding_idx: int | None, max_ids: int | None, use_layout: bool
@@ -76,9 +74,6 @@ class _Layer(Served):
         self.max_ids = max_ids
         self.use_layout = use_layout
         self.last_kept = None
-        self.last_stats = None
-        self.served_by = None
-        self.feature = None
 
     def extra_repr(self) -> str:
         """The arguments, as torch prints them."""
@@ -219,6 +214,8 @@ class PrivateEmbedding(_Layer):
     Attributes:
         last_kept: bool in the shape of the last input: False where a row was dropped. Padding
             counts as kept.
+        last_stats: what the round trip of the last call cost, which several layers may have shared;
+            None before the first, and in the clear.
 
     Example:
         >>> layer = PrivateEmbedding(client, padding_idx=0, max_ids=64)  # doctest: +SKIP
@@ -236,7 +233,8 @@ class PrivateEmbedding(_Layer):
         super().__init__(source, padding_idx, max_ids, use_layout)
 
     def forward(self, input: Ids) -> Any:
-        """The rows of ``input`` (integers of any shape ``[*]``): float32 ``[*, dim]``.
+        """The rows of ``input`` (integers of any shape ``[*]``): ``[*, dim]``, float32, or of the
+        type that the module was turned into.
 
         Raises:
             IdOutOfRange: an id that is no row of the table; nothing was sent.
@@ -279,6 +277,7 @@ class PrivateEmbeddingBag(_Layer):
     Attributes:
         last_kept: bool in the shape of the last input: False where a row was left out for want of
             room. Padding counts as kept.
+        last_stats: as of :class:`PrivateEmbedding`.
     """
 
     mode: Mode
@@ -305,15 +304,14 @@ class PrivateEmbeddingBag(_Layer):
     def forward(
         self, input: Ids, offsets: Any | None = None, per_sample_weights: Any | None = None
     ) -> Any:
-        """One row a bag, float32 ``[bags, dim]``.
+        """One row a bag, ``[bags, dim]``, float32, or of the type that the module was turned into.
 
         Args:
             input: ids, 2-D ``[bags, length]``, or 1-D with ``offsets``.
             offsets: 1-D; where in ``input`` each bag starts. The first is 0.
             per_sample_weights: of ``input``'s shape; rows are scaled by them. Only with
-                ``mode="sum"``. They have a gradient, which is made on the client. Of whatever
-                type they are, rows and bags are float32 (torch asks for weights of the rows'
-                type).
+                ``mode="sum"``. They have a gradient, which is made on the client. They may be of
+                any type (torch asks for weights of the rows').
 
         Raises:
             ConfigError: ``per_sample_weights`` with another mode than sum.

@@ -88,6 +88,11 @@ class Served(Module):
             self._device = after.device
         return self
 
+    def beside(self, weight: Any) -> None:
+        """Gives results on the device of the weight that this layer stands for."""
+        if is_tensor(weight) and weight.device.type not in ("cpu", "meta"):
+            self._device = weight.device
+
     def _rounded(self, rows: Any) -> Any:
         """Rows of float32 as the weight of the layer that this one stands for has them."""
         return rows if self._dtype is None else rows.to(self._dtype).float()

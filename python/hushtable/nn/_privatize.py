@@ -167,13 +167,19 @@ def privatize(model: Any, client: RowSource | ModelSource, *, compare: bool = Tr
     with a ``forward`` of its own (language models scale rows, or count ids from another number),
     with hooks, parametrizations or ``max_norm``, in half precision, quantised.
 
+    With a client of a model, a forward then asks for all layers in one round trip, or in one for
+    each step by which ids depend on rows. For that the code of ``model`` is followed once, with
+    stand-ins for its inputs and on copies of its modules, and hooks are put on ``model``, which
+    work out a call's ids before it begins. A layer whose ids are others than that, or that cannot
+    be foreseen, asks when it is called.
+
     Args:
         model: a ``torch.nn.Module``.
         client: a client of servers that hold a model or a single table.
         compare: compute a few rows by each layer whose weights are there (not on the meta device)
             and hold what is served against them, to the rounding of the table's stored type. The
             ids are 0, 1, the last and ``padding_idx``, whoever asks: the servers see one lookup of
-            at most 4 keys for each layer.
+            at most 4 keys for each layer, and one request of no ids.
 
     Returns:
         Which layers were replaced, and which were left and why: read it, since a layer that was
@@ -217,7 +223,9 @@ def privatize(model: Any, client: RowSource | ModelSource, *, compare: bool = Tr
         setattr(model.get_submodule(parent), name, planned.layer)
         compared = compare and bool(planned.pairs)
         replaced.append(Replaced(path, planned.tables, planned.layer, compared))
-    if not HAS_TORCH or tables.model is None or not replaced:
+    if not HAS_TORCH or not isinstance(model, torch.nn.Module):
+        return Privatized(tuple(replaced), tuple(kept))
+    if tables.model is None or not replaced:
         return Privatized(tuple(replaced), tuple(kept))
     gather = Gather()
     gather.install(model)
@@ -321,6 +329,7 @@ def _private(path: str, layer: Any, tables: _Tables, alone: int | None) -> _Plan
     _check_plain(layer)
     private = _stand_in(layer, source)
     private.served_by, private.feature = tables.model, tables.features.get(name)
+    private.beside(layer.weight)
     return _Planned((table,), private, _pairs(layer, private, source))
 
 

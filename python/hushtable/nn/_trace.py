@@ -28,7 +28,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ._module import Served
 from ._trips import of_this_thread
 
-__all__ = ["Impure", "Inputs", "Level", "Plan", "PureMode", "check_pure_call", "follow", "ids_of"]
+__all__ = [
+    "Impure",
+    "Inputs",
+    "Level",
+    "Plan",
+    "PureMode",
+    "check_pure_call",
+    "follow",
+    "ids_of",
+    "input_name",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +115,11 @@ class Inputs:
     def key(self) -> tuple[Any, ...]:
         """The same of calls that one plan is for."""
         return self.args, tuple(self.kwargs.items())
+
+
+def input_name(place: int | str) -> str:
+    """What stands for an input in a plan, by its place or its name."""
+    return f"input_{place}"
 
 
 def _fixed(given: Any) -> Any:
@@ -337,12 +352,14 @@ class _Tracer(fx.Tracer):
 
     def run(self, inputs: Inputs) -> None:
         """Notes what the model's code does."""
-        args = [self._stand_in(f"input_{place}", one) for place, one in enumerate(inputs.args)]
+        args = [self._stand_in(place, one) for place, one in enumerate(inputs.args)]
         kwargs = {name: self._stand_in(name, one) for name, one in inputs.kwargs.items()}
         self.root.forward(*args, **kwargs)
 
-    def _stand_in(self, name: str, given: Any) -> Any:
-        return given if given is not OPEN else self.create_proxy("placeholder", name, (), {})
+    def _stand_in(self, name: int | str, given: Any) -> Any:
+        if given is not OPEN:
+            return given
+        return self.create_proxy("placeholder", input_name(name), (), {})
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         if isinstance(m, Served):
