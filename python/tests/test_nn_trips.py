@@ -138,6 +138,15 @@ def unbound(net: Any, ids: Any) -> Any:
     return torch.stack([bag(one) for one, bag in zip(ids.unbind(0), net.bags, strict=False)]).sum(0)
 
 
+def published(net: Any, ids: Any, offsets: Any) -> Any:
+    """As Facebook's DLRM has it, and something after it."""
+    out = []
+    for place, one in enumerate(ids):
+        bag = net.bags[place]
+        out.append(bag(one, offsets[place]))
+    return torch.cat([*out, net.bags[0](ids[1], offsets[1])])
+
+
 def named(net: Any, batch: Any, scale: Any = None) -> Any:
     found = [bag(batch[f"f{place}"]) for place, bag in enumerate(net.bags)]
     return torch.cat(found) if scale is None else torch.cat(found) * scale
@@ -159,6 +168,8 @@ def offsets(net: Any, ids: Any) -> Any:
     [
         (loop, lambda ids: ((*ids,), {})),
         (unbound, lambda ids: ((ids,), {})),
+        (published, lambda ids: (([*ids[:, 0]], torch.tensor([[0, 1]] * TABLES)), {})),
+        (published, lambda ids: ((ids[:3, 0], torch.tensor([[0, 1]] * 3)), {})),
         (named, lambda ids: (({f"f{place}": one for place, one in enumerate(ids)},), {})),
         (named, lambda ids: (({f"f{place}": one for place, one in enumerate(ids)},), {"scale": 2})),
         (hashed, lambda ids: ((ids,), {})),
@@ -166,11 +177,13 @@ def offsets(net: Any, ids: Any) -> Any:
     ],
 )
 def test_code_of_many_kinds_is_one_trip(code: Any, call: Any) -> None:
-    clear, net, source, _ = both(code)
+    clear, net, source, report = both(code)
     for seed in range(3):
         args, named = call(inputs(seed))
         assert torch.equal(net(*args, **named), clear(*args, **named))
         assert source.counts() == (1, 0)
+        # Of what takes *args only a call says how many there are.
+        assert report.gathered is None if code is loop else report.gathered.stopped is None
 
 
 def test_embeddings_and_a_layer_that_is_called_twice() -> None:

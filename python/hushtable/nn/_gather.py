@@ -153,8 +153,8 @@ class _Known:
         if not self.plan.trips:
             return
         values: dict[fx.Node, Any] = {}
-        named = (*enumerate(args), *kwargs.items())
-        given = {input_name(place): one for place, one in named}
+        given = {input_name(place): one for place, one in enumerate(args)}
+        given |= {input_name(name): one for name, one in kwargs.items()}
         levels: list[_Ahead] = []
         for level in self.plan.trips:
             ahead = _Ahead(self, forward, model, level, values, given, levels[:])

@@ -77,6 +77,8 @@ class Impure(Exception):
 
 
 _LEVEL = "hushtable level"
+#: Most loops over inputs whose length is found out, for each of which the code is followed again.
+_LOOPS_MAX = 16
 #: Stands for an input that may be anything.
 OPEN = object()
 
@@ -137,21 +139,46 @@ def follow(
         model: with private layers in it.
         training: whether calls are in training; then all of its parts are that are as it is now.
         inputs: of the calls.
-        may_gather: why a layer is to be asked by itself; None of one that need not be.
+        may_gather: why a layer is to be asked by itself; None where it need not be.
     """
     if "forward" in vars(model):
         return Plan(stopped="its forward was replaced")
-    tracer = stopped = None
+    lengths: dict[int, int] = {}
     with _following(), torch.no_grad():
-        try:
-            tracer = _Tracer(model, training)
-            with PureMode():
-                tracer.run(inputs)
-        # Whatever a stranger's code does with what is no tensor.
-        except Exception as error:
-            first = (str(error).strip().splitlines() or [""])[0]
-            stopped = f"{type(error).__name__}: {first}"[:160]
+        tracer, error = _attempt(model, training, inputs, lengths)
+        # A loop over an input that counts through layers is as long as they are.
+        while len(lengths) < _LOOPS_MAX and (loop := _loop_that_ended(tracer, error)) is not None:
+            if loop[0] in lengths:
+                break
+            lengths[loop[0]] = loop[1]
+            tracer, error = _attempt(model, training, inputs, lengths)
+    stopped = None
+    if error is not None:
+        first = (str(error).strip().splitlines() or [""])[0]
+        stopped = f"{type(error).__name__}: {first}"[:160]
     return Plan(stopped=stopped) if tracer is None else _plan(model, tracer, stopped, may_gather)
+
+
+def _attempt(
+    model: Any, training: bool, inputs: Inputs, lengths: Mapping[int, int]
+) -> tuple[_Tracer | None, Exception | None]:
+    """Follows the code once; how far it came, and what stopped it."""
+    tracer = None
+    try:
+        tracer = _Tracer(model, training, lengths)
+        with PureMode():
+            tracer.run(inputs)
+    # Whatever a stranger's code does with what is no tensor.
+    except Exception as error:
+        return tracer, error
+    return tracer, None
+
+
+def _loop_that_ended(tracer: _Tracer | None, error: Exception | None) -> tuple[int, int] | None:
+    """Which loop over an input went past the layers, and how many of them there were."""
+    if tracer is None or not isinstance(error, IndexError | KeyError):
+        return None
+    return tracer.loops[-1] if tracer.loops else None
 
 
 def _plan(
@@ -333,8 +360,12 @@ class _Tracer(fx.Tracer):
 
     proxy_buffer_attributes = True
 
-    def __init__(self, model: Any, training: bool) -> None:
+    def __init__(self, model: Any, training: bool, lengths: Mapping[int, int]) -> None:
         super().__init__()
+        self._lengths = lengths
+        self._loops = 0
+        #: Of loops over inputs that go on, the innermost last: which it is, and its place.
+        self.loops: list[tuple[int, int]] = []
         self._training = {model.training: training}
         #: What was taken out of inputs in loops that did not end.
         self.endless: set[fx.Node] = set()
@@ -369,11 +400,16 @@ class _Tracer(fx.Tracer):
 
     def iter(self, obj: fx.Proxy) -> Iterator[Any]:
         # A loop over layers and inputs ends with the layers. One over inputs alone does not end.
+        loop, self._loops = self._loops, self._loops + 1
         met: list[fx.Node] = []
-        for place in range(len(self.submodule_paths or ()) + 8):
+        for place in range(self._lengths.get(loop, len(self.submodule_paths or ()) + 8)):
             found = self.create_proxy("call_function", _item, (obj, place), {})
             met.append(found.node)
+            self.loops.append((loop, place))
             yield found
+            self.loops.remove((loop, place))
+        if loop in self._lengths:
+            return
         self.endless.update(met)
         raise fx.proxy.TraceError("it loops over an input, whose length is not known")
 
