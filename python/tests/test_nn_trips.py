@@ -264,7 +264,12 @@ def untraced(net: Any, ids: Any) -> Any:
     return together(net, torch.from_numpy(ids.numpy() % ROWS))
 
 
-@pytest.mark.parametrize("code", [changed, drawn, popped, dropped, untraced, endless])
+def into(net: Any, ids: Any) -> Any:
+    torch.add(ids, 0, out=ids)
+    return together(net, torch.remainder(ids + 1, ROWS, out=ids))
+
+
+@pytest.mark.parametrize("code", [into, changed, drawn, popped, dropped, untraced, endless])
 def test_what_may_not_run_twice_is_not_run_ahead(code: Any) -> None:
     clear, net, source, report = both(code)
     for seed in range(3):
@@ -287,6 +292,29 @@ def _after(seed: int, clear: Any, code: Any) -> Any:
     torch.manual_seed(seed)
     clear({"ids": inputs(seed)} if code is popped else inputs(seed))
     return torch.rand(1)
+
+
+def test_a_part_that_is_put_into_training_is_looked_at_again() -> None:
+    class Dropping(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = torch.nn.Dropout(0.5)
+
+        def forward(self, ids: Any) -> Any:
+            return together(self, self.drop(ids.float()).long() % ROWS)
+
+    clear, source = Dropping().eval(), Source()
+    net = copy.deepcopy(clear)
+    privatize(net, source, compare=False)
+    for training, counts in ((False, (1, 0)), (True, (0, TABLES)), (False, (0, TABLES))):
+        for model in (clear, net):
+            model.drop.train(training)
+        found = []
+        for model in (clear, net):
+            torch.manual_seed(3)
+            found.append((model(inputs()), torch.rand(1)))
+        assert all(map(torch.equal, *found))
+        assert source.counts() == counts
 
 
 def test_following_the_code_leaves_the_model_and_generators_alone() -> None:

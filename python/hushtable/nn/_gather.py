@@ -143,8 +143,9 @@ class _Known:
         self.given_up: dict[fx.Node, str] = {}
         #: Operations that may not be run ahead.
         self.impure: set[fx.Node] = set()
-        #: Levels whose operations were all seen to change nothing.
-        self.checked: set[Level] = set()
+        #: Levels whose operations were all seen to change nothing, and which of their modules were
+        #: in training then.
+        self.checked: set[tuple[Level, tuple[bool, ...]]] = set()
 
     def look_ahead(
         self, forward: Forward, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -215,14 +216,19 @@ class _Ahead:
             self._asked = {}
             for level in self._earlier:
                 level.prepare()
+            training = tuple(
+                self._model.get_submodule(str(node.target)).training
+                for node in self._level.steps
+                if node.op == "call_module"
+            )
             with torch.no_grad():
-                if self._level in self.known.checked:
+                if (self._level, training) in self.known.checked:
                     self._run(checks=False)
                 else:
                     with PureMode():
                         whole = self._run(checks=True)
                     if whole:
-                        self.known.checked.add(self._level)
+                        self.known.checked.add((self._level, training))
             self._asked = self._collect()
         return self._asked
 

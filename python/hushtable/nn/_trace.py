@@ -304,7 +304,7 @@ def _changed(nodes: Sequence[fx.Node]) -> dict[fx.Node, str]:
         if not _changes(node):
             continue
         why = f"its ids come from what {node.name} changes in place"
-        target: Any = node.args[0] if node.args else node.kwargs.get("out")
+        target: Any = node.kwargs.get("out") or (node.args[0] if node.args else None)
         while isinstance(target, fx.Node) and target not in changed:
             changed[target] = why
             name = str(getattr(target.target, "__name__", target.target))
