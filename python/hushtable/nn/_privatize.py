@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -10,7 +11,7 @@ from .._bags import Mode
 from .._embeddings import COLLECTION, altered, kind_of
 from .._fields import Fields
 from .._types import LookupStats, TableInfo
-from ..errors import ConfigError
+from ..errors import ConfigError, Error
 from ._collection import PrivateEmbeddingBagCollection
 from ._layers import PrivateEmbedding, PrivateEmbeddingBag
 from ._module import HAS_TORCH, array_of, is_tensor
@@ -72,7 +73,7 @@ class Gathered:
         stopped: why the model's code could be followed no further; layers that it calls after that
             are asked when they are called. None where all of it was.
         request: what a trip of one request to each server costs, whatever is asked; None where
-            nothing was asked (``compare=False``), and in the clear.
+            nothing was asked (``compare=False``) or answered, and in the clear.
     """
 
     trips: tuple[tuple[str, ...], ...]
@@ -243,7 +244,9 @@ def _gathered(gather: Gather, model: Any, source: ModelSource, ask: bool) -> Gat
     gather.known(model, inputs, not model.training)
     request = None
     if ask and plan.trips:
-        _, request = ask_many(source, [{}])
+        # What was replaced stays so: a forward will say what is wrong with the servers.
+        with contextlib.suppress(Error):
+            _, request = ask_many(source, [{}])
     return Gathered(
         tuple(tuple(str(call.target) for call in trip.calls) for trip in plan.trips),
         tuple(Kept(path, why) for path, why in plan.alone.items()),
