@@ -286,6 +286,9 @@ def test_what_may_not_run_twice_is_not_run_ahead(code: Any) -> None:
             assert torch.equal(*given)
         assert source.counts() == (0, TABLES)
     assert report.last_stats.trips == TABLES
+    alone = {one.path for one in (*report.gathered.alone, *report.given_up)}
+    assert alone == set(NAMES) or report.gathered.stopped
+    assert str(report).count("a round trip of its own") == len(alone)
 
 
 def _after(seed: int, clear: Any, code: Any) -> Any:
@@ -366,13 +369,17 @@ def test_one_layer_whose_ids_are_others_does_not_hold_up_the_rest() -> None:
         rest = [bag(ids[place]) for place, bag in enumerate(net.bags) if place != 2]
         return torch.cat([*rest, net.bags[2]((ids[2] + net.shift) % ROWS)])
 
-    clear, net, source, _ = both(shifted)
+    clear, net, source, report = both(shifted)
     assert torch.equal(net(inputs()), clear(inputs()))
     assert source.counts() == (1, 0)
+    assert report.given_up == ()
     clear.shift = net.shift = 3
     for place in range(3):
         assert torch.equal(net(inputs(place)), clear(inputs(place)))
         assert source.counts() == (1, 1)
+    assert [(one.path, one.why) for one in report.given_up] == [
+        ("bags.2", "its ids were others than its code said")
+    ]
 
 
 def test_a_branch_that_skips_layers_sends_the_same() -> None:

@@ -64,6 +64,14 @@ class Gather:
         """What this thread's last forward cost; None before the first."""
         return getattr(self._last, "stats", None)
 
+    def given_up(self) -> dict[str, str]:
+        """By path, layers that ask by themselves since something was found out in a forward."""
+        return {
+            str(node.target): why
+            for known in list(self._plans.values())
+            for node, why in list(known.given_up.items())
+        }
+
     def install(self, model: Any) -> None:
         """Hooks the model, in place of those that were here or in its parts."""
         for module in model.modules():

@@ -116,6 +116,15 @@ class Privatized:
     _gather: Any = field(default=None, repr=False, compare=False)
 
     @property
+    def given_up(self) -> tuple[Kept, ...]:
+        """Layers of ``gathered`` that were asked when they were called after all, and why.
+
+        A forward found it out; they have a round trip of their own from then on.
+        """
+        found = {} if self._gather is None else self._gather.given_up()
+        return tuple(Kept(path, why) for path, why in found.items())
+
+    @property
     def last_stats(self) -> ForwardStats | None:
         """What the last forward of the model in this thread cost, of all its private layers.
 
@@ -131,6 +140,7 @@ class Privatized:
         ]
         lines += [f"{one.path}: left, {one.why}" for one in self.kept]
         lines += str(self.gathered or "").splitlines()
+        lines += [f"{one.path}: a round trip of its own by now, {one.why}" for one in self.given_up]
         return "\n".join(lines) or "the model has no embedding layers"
 
 
