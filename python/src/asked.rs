@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::slice::Iter;
 use std::sync::Arc;
 
+use hushtable_serve::Deadline;
 use numpy::{PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::IntoPyObjectExt;
 use pyo3::conversion::FromPyObjectOwned;
@@ -16,6 +17,7 @@ use crate::connected::{Connect, Connected};
 use crate::errors::Failure;
 use crate::reach::Reach;
 use crate::schemes::SCHEMES;
+use crate::trust::duration;
 
 /// A client of a scheme.
 pub(crate) trait Asked: Connect {
@@ -132,6 +134,7 @@ pub(crate) trait AnyClient: Send + Sync {
         call: &str,
         given: &Bound<'_, PyTuple>,
         done: Option<Py<PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>>;
     fn close(&self);
 }
@@ -147,23 +150,34 @@ impl<C: Asked> AnyClient for Connected<C> {
         call: &str,
         given: &Bound<'_, PyTuple>,
         done: Option<Py<PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let session = self.session(py)?;
+        let deadline = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
+        let deadline = deadline.map(Deadline::after);
+        let session = self.session_by(py, deadline)?;
         let client = Arc::clone(session.client());
         let held = given.iter().map(Held::read).collect::<PyResult<Vec<_>>>()?;
         let held = held.iter();
         if let Some(done) = done {
             let (ids, numbers) = (|ids: &[_]| ids.to_vec().into(), |it: &[_]| it.to_vec().into());
-            let answer = client.ask(call, &mut Given { held, ids, numbers })?;
+            let answer = held_by(deadline, client.ask(call, &mut Given { held, ids, numbers })?);
             return session.start(done, answer).into_py_any(py);
         }
         let (ids, numbers) = (|ids| Cow::Borrowed(ids), |numbers| Cow::Borrowed(numbers));
-        let answer = client.ask(call, &mut Given { held, ids, numbers })?;
+        let answer = held_by(deadline, client.ask(call, &mut Given { held, ids, numbers })?);
         session.run(py, answer)?(py)
     }
 
     fn close(&self) {
         Self::close(self);
+    }
+}
+
+/// An answer that is there by the deadline, where there is one.
+fn held_by(deadline: Option<Deadline>, answer: Answer<'_>) -> Answer<'_> {
+    match deadline {
+        Some(deadline) => Box::pin(deadline.hold(answer)),
+        None => answer,
     }
 }
 
@@ -204,16 +218,18 @@ impl NativeClient {
     }
 
     /// What the scheme's `call` returns. With `done` it is started: then `done(result, error)` is called on
-    /// another thread when it is over, and what is returned can cancel it.
-    #[pyo3(signature = (call, *given, done=None))]
+    /// another thread when it is over, and what is returned can cancel it. It takes `timeout` seconds at most, in the
+    /// place of the client's own.
+    #[pyo3(signature = (call, *given, done=None, timeout=None))]
     fn ask(
         &self,
         py: Python<'_>,
         call: &str,
         given: &Bound<'_, PyTuple>,
         done: Option<Py<PyAny>>,
+        timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        self.0.ask(py, call, given, done)
+        self.0.ask(py, call, given, done, timeout)
     }
 
     /// Closes the connections; calls under way finish.

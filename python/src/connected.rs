@@ -4,7 +4,7 @@ use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hushtable_serve::Error as ServeError;
+use hushtable_serve::{Deadline, Error as ServeError};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
@@ -35,19 +35,28 @@ pub(crate) struct Connected<C: Connect> {
 impl<C: Connect> Connected<C> {
     /// Connects now.
     pub(crate) fn open(py: Python<'_>, spec: C::Spec, has_certificate: bool) -> PyResult<Self> {
-        let session = Session::<C>::open(py, &spec, has_certificate)?;
+        let session = Session::<C>::open(py, &spec, has_certificate, None)?;
         Ok(Self { spec, has_certificate, session: Mutex::new(Some(Arc::new(session))) })
     }
 
     /// This process's session.
     pub(crate) fn session(&self, py: Python<'_>) -> PyResult<Arc<Session<C>>> {
+        self.session_by(py, None)
+    }
+
+    /// This process's session; made by the deadline, where there is none yet.
+    pub(crate) fn session_by(
+        &self,
+        py: Python<'_>,
+        deadline: Option<Deadline>,
+    ) -> PyResult<Arc<Session<C>>> {
         let Some(found) = self.locked().clone() else {
             return Err(Failure::config("the client is closed: connect again").into());
         };
         if found.is_own() {
             return Ok(found);
         }
-        let own = Arc::new(Session::open(py, &self.spec, self.has_certificate)?);
+        let own = Arc::new(Session::open(py, &self.spec, self.has_certificate, deadline)?);
         // Another thread may have connected meanwhile: the last one stays, the other closes when
         // its calls are done.
         *self.locked() = Some(Arc::clone(&own));
@@ -72,7 +81,12 @@ pub(crate) struct Session<C> {
 }
 
 impl<C> Session<C> {
-    fn open(py: Python<'_>, spec: &C::Spec, has_certificate: bool) -> PyResult<Self>
+    fn open(
+        py: Python<'_>,
+        spec: &C::Spec,
+        has_certificate: bool,
+        deadline: Option<Deadline>,
+    ) -> PyResult<Self>
     where
         C: Connect,
     {
@@ -83,7 +97,10 @@ impl<C> Session<C> {
             .build()
             .map_err(|error| Failure::new("Error", format!("no thread for a client: {error}")))?;
         let connecting = async {
-            let connected = C::connect(spec).await;
+            let connected = match deadline {
+                Some(deadline) => deadline.hold(C::connect(spec)).await,
+                None => C::connect(spec).await,
+            };
             connected.map_err(|error| Failure::at_connect(error, has_certificate))
         };
         match run(py, &runtime, connecting) {

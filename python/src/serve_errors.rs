@@ -65,7 +65,7 @@ impl From<ServeError> for Failure {
             ServeError::SpeaksTls { .. } => "TlsError",
             ServeError::Unavailable { url, reason } if is_tls_failure(url, reason) => "TlsError",
             ServeError::Unavailable { .. } => "ServerUnavailable",
-            ServeError::Timeout { .. } => "ServerTimeout",
+            ServeError::Late { .. } | ServeError::Timeout { .. } => "ServerTimeout",
             ServeError::Rows { .. } | ServeError::Reply { .. } | ServeError::Unserved { .. } => {
                 "ProtocolError"
             }

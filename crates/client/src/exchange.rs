@@ -15,8 +15,19 @@ pub(super) struct Patience {
     pub deadline: Duration,
     /// Whether a call that was begun before the end may take all of its time.
     pub may_overrun: bool,
+    /// Whether nothing puts the end off: no call has a time of its own.
+    pub is_final: bool,
     /// How long a busy server is asked again, where that is less.
     pub busy_max: Duration,
+}
+
+impl Patience {
+    /// Of an operation that ends then, come what may.
+    pub fn until(started: Duration, deadline: Duration) -> Self {
+        let call_max = deadline.saturating_sub(started);
+        let (may_overrun, is_final, busy_max) = (false, true, Duration::MAX);
+        Self { call_max, started, deadline, may_overrun, is_final, busy_max }
+    }
 }
 
 /// A call on its way.
@@ -105,7 +116,7 @@ impl<P: Protocol, E> Exchange<P, E> {
 
     /// When a call that was sent is given up.
     fn limit(&self, heard: Duration, patience: &Patience) -> Duration {
-        match P::own_time(&self.call, patience.call_max) {
+        match self.own_time(patience) {
             Some(OwnTime { next, .. }) => heard.saturating_add(next).min(self.end(patience)),
             None if patience.may_overrun => heard.saturating_add(patience.call_max),
             None => heard.saturating_add(patience.call_max).min(patience.deadline),
@@ -114,10 +125,14 @@ impl<P: Protocol, E> Exchange<P, E> {
 
     /// When it is not made again any more.
     fn end(&self, patience: &Patience) -> Duration {
-        match (P::own_time(&self.call, patience.call_max), self.began) {
+        match (self.own_time(patience), self.began) {
             (Some(OwnTime { whole, .. }), Some(began)) => began.saturating_add(whole),
             _ => patience.deadline,
         }
+    }
+
+    fn own_time(&self, patience: &Patience) -> Option<OwnTime> {
+        (!patience.is_final).then(|| P::own_time(&self.call, patience.call_max)).flatten()
     }
 
     /// Against a deadline it is the whole operation that took too long.
@@ -148,7 +163,7 @@ impl<P: Protocol, E> Exchange<P, E> {
         random: impl FnOnce() -> u64,
     ) {
         let State::Sent { id, at, .. } = self.state else { return };
-        if P::own_time(&self.call, patience.call_max).is_some() {
+        if self.own_time(patience).is_some() {
             self.own_took = now.saturating_sub(self.began.unwrap_or(at));
         }
         let over = match outcome {
@@ -267,7 +282,14 @@ mod tests {
     fn patience(deadline: u64) -> Patience {
         let deadline = ms(deadline);
         let (call_max, busy_max) = (deadline, Duration::MAX);
-        Patience { call_max, started: ms(0), deadline, may_overrun: false, busy_max }
+        Patience {
+            call_max,
+            started: ms(0),
+            deadline,
+            may_overrun: false,
+            is_final: false,
+            busy_max,
+        }
     }
 
     /// A call refused at 100 ms by a busy server and made again at 150 ms.

@@ -109,6 +109,10 @@ pub trait Machine<E>: Send {
     /// answer it.
     fn awaits(&self, id: CallId) -> bool;
 
+    /// Ends it by this time, whatever time its scheme would give it: all of it, calls that have a time of their own
+    /// among them. To be said before the first [`poll`](Self::poll).
+    fn end_by(&mut self, end: Duration);
+
     /// Whether the next [`poll`](Self::poll) computes for milliseconds: threads that carry
     /// connections should not make it.
     fn computes(&self) -> bool;

@@ -23,6 +23,8 @@ pub struct Operation<S: Connect, A: Ask<S>, E> {
     ask: A,
     state: State<S, A, E>,
     started: Option<Duration>,
+    /// When it ends, where whoever asks says so.
+    end: Option<Duration>,
     /// The deadline is put off by what calls took that have a time of their own.
     put_off: Duration,
     /// Whether the session has been made anew for what has changed.
@@ -61,6 +63,7 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
             state: State::Begin(session, route),
             shared: Arc::clone(shared),
             started: None,
+            end: None,
             put_off: Duration::ZERO,
             is_second: false,
             has_begun: false,
@@ -73,13 +76,16 @@ impl<S: Connect, A: Ask<S>, E> Operation<S, A, E> {
     }
 
     fn patience(&self, started: Duration) -> Patience {
+        if let Some(end) = self.end {
+            return Patience::until(started, end);
+        }
         let limits = self.ask.limits().unwrap_or_else(|| {
             let (call, whole) = self.shared.scheme.limits();
             Limits { call, whole, may_overrun: false, busy: Duration::MAX }
         });
         let Limits { call: call_max, whole, may_overrun, busy: busy_max } = limits;
         let deadline = started.saturating_add(whole).saturating_add(self.put_off);
-        Patience { call_max, started, deadline, may_overrun, busy_max }
+        Patience { call_max, started, deadline, may_overrun, is_final: false, busy_max }
     }
 
     /// With which servers to go on after an error, and after which pause; `None` where that is the end.
@@ -272,6 +278,10 @@ impl<S: Connect, A: Ask<S>, E: Send> Machine<E> for Operation<S, A, E> {
         }
     }
 
+    fn end_by(&mut self, end: Duration) {
+        self.end = Some(end);
+    }
+
     fn computes(&self) -> bool {
         match &self.state {
             State::Begin(session, _) | State::Resting(session, ..) | State::Renew(session, ..) => {
@@ -290,6 +300,7 @@ pub struct Opening<S: Connect, T, E> {
     bell: Bell,
     opener: Opener<S, E>,
     started: Option<Duration>,
+    end: Option<Duration>,
     make: fn(Arc<Shared<S>>) -> T,
     travel: Travel,
     random: Random,
@@ -303,7 +314,17 @@ impl<S: Connect, T, E> Opening<S, T, E> {
         let (random, ids) = (Random::new(random), Ids::default());
         let travel = Travel::new(scheme.servers());
         let opener = Opener::new(None, Route::default(), Duration::ZERO);
-        Self { scheme: Some(scheme), bell, opener, started: None, make, travel, random, ids }
+        Self {
+            scheme: Some(scheme),
+            bell,
+            opener,
+            started: None,
+            end: None,
+            make,
+            travel,
+            random,
+            ids,
+        }
     }
 }
 
@@ -314,10 +335,14 @@ impl<S: Connect, T, E: Send> Machine<E> for Opening<S, T, E> {
     fn poll(&mut self, now: Duration) -> Stepped<S::Protocol, T, E> {
         let Some(scheme) = &self.scheme else { return Step::Wait { until: Duration::MAX } };
         let started = *self.started.get_or_insert(now);
-        let (call_max, operation_max) = scheme.limits();
-        let deadline = started.saturating_add(operation_max.max(call_max));
-        let patience =
-            Patience { call_max, started, deadline, may_overrun: false, busy_max: Duration::MAX };
+        let patience = match self.end {
+            Some(end) => Patience::until(started, end),
+            None => {
+                let (call_max, operation_max) = scheme.limits();
+                let end = started.saturating_add(operation_max.max(call_max));
+                Patience { call_max, is_final: false, ..Patience::until(started, end) }
+            }
+        };
         let (ids, travel, random) = (&mut self.ids, &mut self.travel, &mut self.random);
         match self.opener.poll(now, scheme, patience, ids, Some(travel), random) {
             Step::Done(Ok(Opened { session, route, states, .. })) => {
@@ -341,6 +366,10 @@ impl<S: Connect, T, E: Send> Machine<E> for Opening<S, T, E> {
 
     fn awaits(&self, id: CallId) -> bool {
         self.opener.awaits(id)
+    }
+
+    fn end_by(&mut self, end: Duration) {
+        self.end = Some(end);
     }
 
     fn computes(&self) -> bool {

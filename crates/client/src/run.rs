@@ -150,7 +150,7 @@ impl<S: Script, E> Run<S, E> {
                     self.exchanges = calls.map(|(at, call)| Exchange::new(at, call)).collect();
                 }
                 Ok(Round::Pause(place, within)) => {
-                    let (since, until) = match within {
+                    let (since, until) = match within.filter(|_| !self.patience.is_final) {
                         None => (self.patience.started, self.patience.deadline),
                         Some(within) => {
                             let since = *self.paused.get_or_insert(now);

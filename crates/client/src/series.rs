@@ -44,12 +44,14 @@ pub struct InTurn<S: Series<E>, E> {
     /// is given what another one waited for.
     before: u64,
     last: u64,
+    /// When all of it ends, where that is said.
+    end: Option<Duration>,
 }
 
 impl<S: Series<E>, E> InTurn<S, E> {
     /// Of this series, from its beginning.
     pub fn new(series: S) -> Self {
-        Self { series, part: None, is_over: false, before: 0, last: 0 }
+        Self { series, part: None, is_over: false, before: 0, last: 0, end: None }
     }
 
     /// The number of a call as the part that made it knows it; none for one of an earlier part.
@@ -81,7 +83,12 @@ impl<S: Series<E>, E> Machine<E> for InTurn<S, E> {
             };
             (self.part, self.before) = (None, self.last);
             match self.series.next(ended) {
-                Then::Part(part) => self.part = Some(part),
+                Then::Part(mut part) => {
+                    if let Some(end) = self.end {
+                        part.end_by(end);
+                    }
+                    self.part = Some(part);
+                }
                 Then::Pause => return Step::Wait { until: Duration::MAX },
                 Then::Done(outcome) => {
                     self.is_over = true;
@@ -106,6 +113,10 @@ impl<S: Series<E>, E> Machine<E> for InTurn<S, E> {
     fn awaits(&self, id: CallId) -> bool {
         let own = self.own(id);
         self.part.as_ref().zip(own).is_some_and(|(part, id)| part.awaits(id))
+    }
+
+    fn end_by(&mut self, end: Duration) {
+        self.end = Some(end);
     }
 
     fn computes(&self) -> bool {

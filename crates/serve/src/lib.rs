@@ -71,6 +71,7 @@ pub use host::push::push;
 pub use host::{BoundServer, exit_with_parent, raise_file_limit};
 #[cfg(any(feature = "ckks", feature = "onion"))]
 pub use keys::refusal::KeysRefusal;
+pub use peer::deadline::Deadline;
 pub use peer::shaper::LinkSpec;
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::all::{SCHEMES, reasons, refusal_of};

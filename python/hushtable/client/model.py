@@ -113,7 +113,9 @@ class ModelClient(_Model, Movable):
         super().__init__(native, reach)
         self._of_thread = threading.local()
 
-    def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
+    def lookup(
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
+    ) -> dict[str, FloatArray]:
         """Fetches the rows of one inference without any server learning which.
 
         One call is one round trip to each server, whatever it asks for. Every feature of the model
@@ -124,6 +126,8 @@ class ModelClient(_Model, Movable):
 
         Args:
             asked: ids by the features' names; integers of any shape ``[*]``.
+            timeout: seconds that this call may take with all that is done for it, in the place of
+                the client's own.
 
         Returns:
             for each name float32 ``[*, dim]``, in the shape of its ids.
@@ -137,43 +141,54 @@ class ModelClient(_Model, Movable):
                 this client was not told to take.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        return _rows(self.lookup_bags(asked))
+        return _rows(self.lookup_bags(asked, timeout=timeout))
 
     def lookup_with_stats(
-        self, asked: Mapping[str, Ids]
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
     ) -> tuple[dict[str, FloatArray], LookupStats]:
         """:meth:`lookup`, with what it cost."""
-        bags, stats = self._looked_up(asked)
+        bags, stats = self._looked_up(asked, timeout)
         return _rows(bags), stats
 
-    def lookup_bags(self, asked: Mapping[str, Ids]) -> dict[str, Bag]:
+    def lookup_bags(
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
+    ) -> dict[str, Bag]:
         """:meth:`lookup`, with which ids' rows are there (all, where no table has a layout)."""
-        return self._looked_up(asked)[0]
+        return self._looked_up(asked, timeout)[0]
 
-    def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
+    def _looked_up(
+        self, asked: Mapping[str, Ids], timeout: float | None
+    ) -> tuple[dict[str, Bag], LookupStats]:
         flat, shapes = self._flattened(asked)
         with CallSpan("lookup_model", model=self._info.name) as span:
-            bags, stats = self._bags(self._native.ask("lookup", flat), shapes)
+            found = self._native.ask("lookup", flat, timeout=timeout)
+            bags, stats = self._bags(found, shapes)
             span.note(stats)
         self._of_thread.stats = stats
         return bags, stats
 
-    def lookup_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, FloatArray]]:
+    def lookup_many(
+        self, inferences: Sequence[Mapping[str, Ids]], *, timeout: float | None = None
+    ) -> list[dict[str, FloatArray]]:
         """:meth:`lookup` for several inferences, side by side: one message each.
 
         The servers see how many inferences there were. Where one fails, the others are given up and
         its error is raised.
         """
-        return [_rows(bags) for bags in self.lookup_many_bags(inferences)]
+        return [_rows(bags) for bags in self.lookup_many_bags(inferences, timeout=timeout)]
 
-    def lookup_many_bags(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, Bag]]:
+    def lookup_many_bags(
+        self, inferences: Sequence[Mapping[str, Ids]], *, timeout: float | None = None
+    ) -> list[dict[str, Bag]]:
         """:meth:`lookup_many`, with which ids' rows are there, as :meth:`lookup_bags` says it."""
         with CallSpan("lookup_many", model=self._info.name, inferences=len(inferences)):
-            return self._looked_up_many(inferences)
+            return self._looked_up_many(inferences, timeout)
 
-    def _looked_up_many(self, inferences: Sequence[Mapping[str, Ids]]) -> list[dict[str, Bag]]:
+    def _looked_up_many(
+        self, inferences: Sequence[Mapping[str, Ids]], timeout: float | None
+    ) -> list[dict[str, Bag]]:
         asked = [self._flattened(inference) for inference in inferences]
-        found = self._side_by_side([("lookup", flat) for flat, _ in asked])
+        found = self._side_by_side([("lookup", flat) for flat, _ in asked], timeout)
         answers, stats = [], []
         for one, (_, shapes) in zip(found, asked, strict=True):
             bags, cost = self._bags(one, shapes)
@@ -182,7 +197,9 @@ class ModelClient(_Model, Movable):
         self._keep(stats)
         return answers
 
-    def lookup_features(self, asked: Sequence[tuple[str, Ids, int]]) -> list[FloatArray]:
+    def lookup_features(
+        self, asked: Sequence[tuple[str, Ids, int]], *, timeout: float | None = None
+    ) -> list[FloatArray]:
         """Rows of several features, each by a message of its own, all side by side.
 
         The servers see what they see of ``client[feature].lookup(ids, max_ids)`` for each. For many
@@ -190,6 +207,7 @@ class ModelClient(_Model, Movable):
 
         Args:
             asked: names of features, ids of any shape, and the keys to send for them.
+            timeout: as of :meth:`lookup`, for all of them.
 
         Raises:
             UnknownFeature, BadIds, IdOutOfRange, TooManyIds, ServerError: as
@@ -202,7 +220,7 @@ class ModelClient(_Model, Movable):
         ]
         with CallSpan("lookup_features", model=self._info.name, features=len(given)):
             found = self._side_by_side(
-                [("lookup_feature", name, flat, bound) for name, flat, _, bound in given]
+                [("lookup_feature", name, flat, bound) for name, flat, _, bound in given], timeout
             )
             shaped = [
                 client._shaped(one, shape, bound)
@@ -211,7 +229,7 @@ class ModelClient(_Model, Movable):
         self._keep([stats for _, stats in shaped])
         return [rows for rows, _ in shaped]
 
-    def _side_by_side(self, asked: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _side_by_side(self, asked: Sequence[tuple[Any, ...]], timeout: float | None) -> list[Any]:
         """What several native calls return; where one fails, the others are given up."""
         calls: list[_native.Call] = []
         futures: list[Future[Any]] = []
@@ -219,7 +237,8 @@ class ModelClient(_Model, Movable):
             for call, *given in asked:
                 future: Future[Any] = Future()
                 futures.append(future)
-                calls.append(self._native.ask(call, *given, done=_resolves(future)))
+                done = _resolves(future)
+                calls.append(self._native.ask(call, *given, done=done, timeout=timeout))
             return [future.result() for future in futures]
         except BaseException:
             for call in calls:
@@ -263,37 +282,44 @@ class AsyncModelClient(_Model, Unmovable):
     Lookups may run side by side. A cancelled lookup is given up at the servers too.
     """
 
-    async def lookup(self, asked: Mapping[str, Ids]) -> dict[str, FloatArray]:
+    async def lookup(
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
+    ) -> dict[str, FloatArray]:
         """As :meth:`ModelClient.lookup`."""
-        return (await self.lookup_with_stats(asked))[0]
+        return (await self.lookup_with_stats(asked, timeout=timeout))[0]
 
     async def lookup_with_stats(
-        self, asked: Mapping[str, Ids]
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
     ) -> tuple[dict[str, FloatArray], LookupStats]:
         """As :meth:`ModelClient.lookup_with_stats`."""
-        bags, stats = await self._looked_up(asked)
+        bags, stats = await self._looked_up(asked, timeout)
         return _rows(bags), stats
 
-    async def lookup_bags(self, asked: Mapping[str, Ids]) -> dict[str, Bag]:
+    async def lookup_bags(
+        self, asked: Mapping[str, Ids], *, timeout: float | None = None
+    ) -> dict[str, Bag]:
         """As :meth:`ModelClient.lookup_bags`."""
-        return (await self._looked_up(asked))[0]
+        return (await self._looked_up(asked, timeout))[0]
 
     async def lookup_many(
-        self, inferences: Sequence[Mapping[str, Ids]]
+        self, inferences: Sequence[Mapping[str, Ids]], *, timeout: float | None = None
     ) -> list[dict[str, FloatArray]]:
         """As :meth:`ModelClient.lookup_many`."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.lookup(asked)) for asked in inferences]
+            tasks = [group.create_task(self.lookup(asked, timeout=timeout)) for asked in inferences]
         return [task.result() for task in tasks]
 
     def __getitem__(self, feature: str) -> AsyncFeatureClient:
         """As :meth:`ModelClient.__getitem__`."""
         return AsyncFeatureClient(self, self._feature(feature))
 
-    async def _looked_up(self, asked: Mapping[str, Ids]) -> tuple[dict[str, Bag], LookupStats]:
+    async def _looked_up(
+        self, asked: Mapping[str, Ids], timeout: float | None
+    ) -> tuple[dict[str, Bag], LookupStats]:
         flat, shapes = self._flattened(asked)
         with CallSpan("lookup_model", model=self._info.name) as span:
-            bags, stats = self._bags(await awaited(self._native, "lookup", flat), shapes)
+            found = await awaited(self._native, "lookup", flat, timeout=timeout)
+            bags, stats = self._bags(found, shapes)
             span.note(stats)
         return bags, stats
 
@@ -346,18 +372,22 @@ class FeatureClient(_Feature):
 
     _model: ModelClient
 
-    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+    def lookup(
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
+    ) -> FloatArray:
         """As :meth:`Client.lookup`, padded to the model's ``max_ids`` where none is given."""
-        return self.lookup_with_stats(ids, max_ids)[0]
+        return self.lookup_with_stats(ids, max_ids, timeout=timeout)[0]
 
     def lookup_with_stats(
-        self, ids: Ids, max_ids: int | None = None
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
     ) -> tuple[FloatArray, LookupStats]:
         """:meth:`lookup`, with what it cost."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids)
         with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
-            found = self._model._native.ask("lookup_feature", self._name, flat, bound)
+            found = self._model._native.ask(
+                "lookup_feature", self._name, flat, bound, timeout=timeout
+            )
             rows, stats = self._shaped(found, shape, bound)
             span.note(stats)
         self._model._of_thread.stats = stats
@@ -372,19 +402,23 @@ class FeatureClient(_Feature):
 class AsyncFeatureClient(_Feature):
     """:class:`FeatureClient` for asyncio."""
 
-    async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+    async def lookup(
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
+    ) -> FloatArray:
         """As :meth:`FeatureClient.lookup`."""
-        return (await self.lookup_with_stats(ids, max_ids))[0]
+        return (await self.lookup_with_stats(ids, max_ids, timeout=timeout))[0]
 
     async def lookup_with_stats(
-        self, ids: Ids, max_ids: int | None = None
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
     ) -> tuple[FloatArray, LookupStats]:
         """As :meth:`FeatureClient.lookup_with_stats`."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids)
         native = self._model._native
         with CallSpan("lookup", table=self.info.name, max_ids=bound) as span:
-            found = await awaited(native, "lookup_feature", self._name, flat, bound)
+            found = await awaited(
+                native, "lookup_feature", self._name, flat, bound, timeout=timeout
+            )
             rows, stats = self._shaped(found, shape, bound)
             span.note(stats)
         return rows, stats

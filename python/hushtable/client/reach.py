@@ -153,8 +153,10 @@ class Unmovable(AsyncClosing):
         )
 
 
-async def awaited(native: _native.Client, call: str, *given: Any) -> Any:
-    """What a native call returns; cancelled, the call is given up."""
+async def awaited(
+    native: _native.Client, call: str, *given: Any, timeout: float | None = None
+) -> Any:
+    """What a native call returns within ``timeout`` seconds; cancelled, the call is given up."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -170,7 +172,7 @@ async def awaited(native: _native.Client, call: str, *given: Any) -> Any:
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, result, error)
 
-    started: _native.Call = native.ask(call, *given, done=done)
+    started: _native.Call = native.ask(call, *given, done=done, timeout=timeout)
     try:
         return await future
     except asyncio.CancelledError:

@@ -108,7 +108,9 @@ class Client(_Base, Movable):
         super().__init__(native, reach)
         self._of_thread = threading.local()
 
-    def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+    def lookup(
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
+    ) -> FloatArray:
         """Fetches rows without any server learning which.
 
         One call is one round trip to each server, at the same time, whatever the number of ids.
@@ -124,6 +126,9 @@ class Client(_Base, Movable):
         Args:
             ids: integers of any shape ``[*]``: an array, a (nested) list, one integer, a tensor.
             max_ids: keys to send. What it costs grows with it, used or not.
+            timeout: seconds that this call may take with all that is done for it: retries, other
+                servers, new connections, an upload of keys. Default: the client's
+                (:class:`ClientOptions`).
 
         Returns:
             float32 ``[*, dim]``: the rows, in the shape of the ids.
@@ -138,22 +143,22 @@ class Client(_Base, Movable):
             VersionMismatch: the servers hold different versions of the table by now.
             UnknownKeys: a single server dropped this client's keys as soon as it had them.
         """
-        return self.lookup_with_stats(ids, max_ids)[0]
+        return self.lookup_with_stats(ids, max_ids, timeout=timeout)[0]
 
     def lookup_with_stats(
-        self, ids: Ids, max_ids: int | None = None
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
     ) -> tuple[FloatArray, LookupStats]:
         """:meth:`lookup`, with what it cost."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
         with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
-            found: _native.Rows = self._native.ask("lookup", flat, bound)
+            found: _native.Rows = self._native.ask("lookup", flat, bound, timeout=timeout)
             stats = LookupStats.of_costs(flat.size, bound, found.costs)
             span.note(stats)
         self._of_thread.stats = stats
         return self._shaped(found.values, shape), stats
 
-    def lookup_bag(self, ids: Ids) -> Bag:
+    def lookup_bag(self, ids: Ids, *, timeout: float | None = None) -> Bag:
         """Fetches the rows of a whole inference by the table's layout.
 
         One call is one round trip to each server, at the same time. The layout fixes what is sent:
@@ -165,6 +170,7 @@ class Client(_Base, Movable):
 
         Args:
             ids: integers of any shape ``[*]``, at most the layout's ``ids_max``; may repeat.
+            timeout: as of :meth:`lookup`.
 
         Raises:
             BadIds: ids that are not integers.
@@ -175,9 +181,9 @@ class Client(_Base, Movable):
             ServerBusy: a server stayed busy until the timeout.
             ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        return self.lookup_bags([ids])[0]
+        return self.lookup_bags([ids], timeout=timeout)[0]
 
-    def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
+    def lookup_bags(self, bags: Sequence[Ids], *, timeout: float | None = None) -> list[Bag]:
         """:meth:`lookup_bag` for several inferences at once.
 
         All bags travel in one request to each server; where they are more than both servers take
@@ -187,6 +193,7 @@ class Client(_Base, Movable):
         Args:
             bags: of each inference the ids, integers of any shape ``[*]``, at most the layout's
                 ``ids_max``. An empty bag costs as much as any other. Without bags nothing is sent.
+            timeout: as of :meth:`lookup`, for all of them.
 
         Returns:
             each bag's rows, in their order. Their ``stats`` are those of the whole call.
@@ -199,7 +206,8 @@ class Client(_Base, Movable):
         """
         asked = self._asked(bags)
         with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
-            found = self._bags(self._native.ask("lookup_bags", asked.ids, asked.bounds), asked)
+            rows = self._native.ask("lookup_bags", asked.ids, asked.bounds, timeout=timeout)
+            found = self._bags(rows, asked)
             if found:
                 span.note(found[0].stats)
         if found:
@@ -219,31 +227,37 @@ class AsyncClient(_Base, Unmovable):
     one process: make another one there.
     """
 
-    async def lookup(self, ids: Ids, max_ids: int | None = None) -> FloatArray:
+    async def lookup(
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
+    ) -> FloatArray:
         """As :meth:`Client.lookup`."""
-        return (await self.lookup_with_stats(ids, max_ids))[0]
+        return (await self.lookup_with_stats(ids, max_ids, timeout=timeout))[0]
 
     async def lookup_with_stats(
-        self, ids: Ids, max_ids: int | None = None
+        self, ids: Ids, max_ids: int | None = None, *, timeout: float | None = None
     ) -> tuple[FloatArray, LookupStats]:
         """As :meth:`Client.lookup_with_stats`."""
         flat, shape = flatten_ids(ids)
         bound = self._bound(max_ids, flat.size)
         with CallSpan("lookup", table=self._info.name, max_ids=bound) as span:
-            found: _native.Rows = await awaited(self._native, "lookup", flat, bound)
+            found: _native.Rows = await awaited(
+                self._native, "lookup", flat, bound, timeout=timeout
+            )
             stats = LookupStats.of_costs(flat.size, bound, found.costs)
             span.note(stats)
         return self._shaped(found.values, shape), stats
 
-    async def lookup_bag(self, ids: Ids) -> Bag:
+    async def lookup_bag(self, ids: Ids, *, timeout: float | None = None) -> Bag:
         """As :meth:`Client.lookup_bag`."""
-        return (await self.lookup_bags([ids]))[0]
+        return (await self.lookup_bags([ids], timeout=timeout))[0]
 
-    async def lookup_bags(self, bags: Sequence[Ids]) -> list[Bag]:
+    async def lookup_bags(self, bags: Sequence[Ids], *, timeout: float | None = None) -> list[Bag]:
         """As :meth:`Client.lookup_bags`."""
         asked = self._asked(bags)
         with CallSpan("lookup_bags", table=self._info.name, bags=len(bags)) as span:
-            rows = await awaited(self._native, "lookup_bags", asked.ids, asked.bounds)
+            rows = await awaited(
+                self._native, "lookup_bags", asked.ids, asked.bounds, timeout=timeout
+            )
             found = self._bags(rows, asked)
             if found:
                 span.note(found[0].stats)

@@ -41,7 +41,7 @@ class CkksClient(_Client, Movable):
     connects anew, with keys of its own, at its first prediction; so does a copy.
     """
 
-    def upload(self) -> int:
+    def upload(self, *, timeout: float | None = None) -> int:
         """Brings the keys to the server, where they are not there yet; the bytes sent.
 
         :meth:`predict` does so by itself. Called before, the first prediction is as fast as others.
@@ -50,15 +50,23 @@ class CkksClient(_Client, Movable):
             ServerError: a server without room for the keys.
             ServerBusy, ServerUnavailable, ServerTimeout: a server that does not take them.
         """
-        sent: int = self._native.ask("upload")
+        sent: int = self._native.ask("upload", timeout=timeout)
         return sent
 
-    def predict(self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None) -> Predictions:
+    def predict(
+        self,
+        dense: npt.ArrayLike,
+        sparse: npt.ArrayLike | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Predictions:
         """Has the model computed for some users; the server learns neither features nor answers.
 
         Args:
             dense: numbers ``[users, info.dense]``, or ``[info.dense]`` of one user.
             sparse: rows of the model's tables, ``[users, len(info.rows)]``; none without tables.
+            timeout: seconds that this call may take with all that is done for it, an upload of keys
+                too, in the place of the client's own.
 
         Raises:
             BadFeatures: other shapes, NaN or infinity; nothing of that user was sent.
@@ -67,22 +75,27 @@ class CkksClient(_Client, Movable):
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
         given = features(dense, sparse, self._info)
-        return Predictions.of_facts(self._native.ask("predict", *given))
+        return Predictions.of_facts(self._native.ask("predict", *given, timeout=timeout))
 
 
 class AsyncCkksClient(_Client, Unmovable):
     """:class:`CkksClient` for asyncio; made by :func:`hushtable.connect_async`."""
 
-    async def upload(self) -> int:
+    async def upload(self, *, timeout: float | None = None) -> int:
         """As :meth:`CkksClient.upload`."""
-        return await asyncio.to_thread(self._native.ask, "upload")
+        return await asyncio.to_thread(self._native.ask, "upload", timeout=timeout)
 
     async def predict(
-        self, dense: npt.ArrayLike, sparse: npt.ArrayLike | None = None
+        self,
+        dense: npt.ArrayLike,
+        sparse: npt.ArrayLike | None = None,
+        *,
+        timeout: float | None = None,
     ) -> Predictions:
         """As :meth:`CkksClient.predict`."""
         given = features(dense, sparse, self._info)
-        return Predictions.of_facts(await awaited(self._native, "predict", *given))
+        found = await awaited(self._native, "predict", *given, timeout=timeout)
+        return Predictions.of_facts(found)
 
 
 def _describe(model: str | os.PathLike[str], plan: str | None) -> PlanInfo:

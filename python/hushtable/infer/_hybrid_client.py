@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,9 +57,16 @@ class _HybridClient(BaseClient):
         info = self._info
         return f"{type(self).__name__}({self._reach.urls}: model {info.name!r}, input {info.input})"
 
-    def _predict(self, inputs: npt.ArrayLike, progress: Steps | None) -> Outputs:
+    def _predict(
+        self, inputs: npt.ArrayLike, progress: Steps | None, timeout: float | None
+    ) -> Outputs:
         rows, is_one = images(inputs, self._info)
-        found = [self._native.ask("predict", row, progress) for row in rows]
+        end = None if timeout is None else time.monotonic() + timeout
+        found: list[_native.HybridPredictionFacts] = []
+        for row in rows:
+            # One end for all of them; what is too late still says so by itself.
+            left = timeout if end is None or not found else max(end - time.monotonic(), 0.001)
+            found.append(self._native.ask("predict", row, progress, timeout=left))
         empty = np.empty((0, self._info.outputs), np.float32)
         outputs = np.stack([one.outputs for one in found]) if found else empty
         stats = tuple(OnlineStats.of_facts(one) for one in found)
@@ -73,7 +81,9 @@ class HybridClient(_HybridClient, Movable):
     there is none of one with a ``store``, which one client at a time may use.
     """
 
-    def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:
+    def precompute(
+        self, count: int = 1, *, progress: Steps | None = None, timeout: float | None = None
+    ) -> PrecomputeStats:
         """Makes precomputes, and keeps this client's halves; the server keeps its own.
 
         Lost connections are made again, and what the server lost is begun again.
@@ -81,15 +91,23 @@ class HybridClient(_HybridClient, Movable):
         Args:
             count: how many.
             progress: called with (steps made, all of them).
+            timeout: seconds that all of it may take, in the place of the client's own limits.
 
         Raises:
             ServerBusy: the server keeps as many as it may.
             PrecomputeError: no room for this client's halves, or a folder that cannot be used.
             ServerUnavailable, ServerTimeout, ServerError: a server that does not go on.
         """
-        return PrecomputeStats.of_facts(self._native.ask("precompute", count, progress))
+        made = self._native.ask("precompute", count, progress, timeout=timeout)
+        return PrecomputeStats.of_facts(made)
 
-    def predict(self, inputs: npt.ArrayLike, *, progress: Steps | None = None) -> Outputs:
+    def predict(
+        self,
+        inputs: npt.ArrayLike,
+        *,
+        progress: Steps | None = None,
+        timeout: float | None = None,
+    ) -> Outputs:
         """Has the network computed; the server learns neither inputs nor outputs.
 
         Each input uses up a precompute. Where there is none, one is made first.
@@ -97,6 +115,8 @@ class HybridClient(_HybridClient, Movable):
         Args:
             inputs: numbers ``[planes, rows, columns]`` (:attr:`NetworkInfo.input`), or several.
             progress: called with (steps made, all of them) where a precompute is made.
+            timeout: seconds that this call may take with all that is done for it, precomputes too,
+                in the place of the client's own.
 
         Raises:
             BadFeatures: other shapes, NaN, numbers beyond what the network was compiled for;
@@ -106,20 +126,30 @@ class HybridClient(_HybridClient, Movable):
                 damaged. An older one is dropped, and the next is taken.
             ServerBusy, ServerUnavailable, ServerTimeout, ServerError: a server that did not answer.
         """
-        return self._predict(inputs, progress)
+        return self._predict(inputs, progress, timeout)
 
 
 class AsyncHybridClient(_HybridClient, Unmovable):
     """:class:`HybridClient` for asyncio; made by :func:`hushtable.connect_async`."""
 
-    async def precompute(self, count: int = 1, *, progress: Steps | None = None) -> PrecomputeStats:
+    async def precompute(
+        self, count: int = 1, *, progress: Steps | None = None, timeout: float | None = None
+    ) -> PrecomputeStats:
         """As :meth:`HybridClient.precompute`."""
-        made = await asyncio.to_thread(self._native.ask, "precompute", count, progress)
+        made = await asyncio.to_thread(
+            self._native.ask, "precompute", count, progress, timeout=timeout
+        )
         return PrecomputeStats.of_facts(made)
 
-    async def predict(self, inputs: npt.ArrayLike, *, progress: Steps | None = None) -> Outputs:
+    async def predict(
+        self,
+        inputs: npt.ArrayLike,
+        *,
+        progress: Steps | None = None,
+        timeout: float | None = None,
+    ) -> Outputs:
         """As :meth:`HybridClient.predict`."""
-        return await asyncio.to_thread(self._predict, inputs, progress)
+        return await asyncio.to_thread(self._predict, inputs, progress, timeout)
 
 
 def _describe(model: str | os.PathLike[str], plan: str | None) -> HybridPlanInfo:

@@ -167,7 +167,11 @@ class SharesClient(_SharesClient, Movable):
     """
 
     def predict(
-        self, ids: Ids | None = None, dense: npt.ArrayLike | None = None
+        self,
+        ids: Ids | None = None,
+        dense: npt.ArrayLike | None = None,
+        *,
+        timeout: float | None = None,
     ) -> SharesPredictions:
         """Has the model computed for some users.
 
@@ -179,6 +183,8 @@ class SharesClient(_SharesClient, Movable):
                 user, of a feature with a bag a list of up to so many. Or indices ``[users,
                 features]`` in the model's order.
             dense: numbers ``[users, info.dense]``; none of a model that takes none.
+            timeout: seconds that this call may take with all that is done for it, in the place of
+                the client's own.
 
         Raises:
             BadFeatures: another count of features, or of users in them; NaN, or numbers that are
@@ -189,18 +195,23 @@ class SharesClient(_SharesClient, Movable):
                 or one that has no connection to the other.
         """
         given = _features(ids, dense, self._info)
-        return SharesPredictions.of_facts(self._native.ask("predict", *given))
+        return SharesPredictions.of_facts(self._native.ask("predict", *given, timeout=timeout))
 
 
 class AsyncSharesClient(_SharesClient, Unmovable):
     """:class:`SharesClient` for asyncio; made by :func:`hushtable.connect_async`."""
 
     async def predict(
-        self, ids: Ids | None = None, dense: npt.ArrayLike | None = None
+        self,
+        ids: Ids | None = None,
+        dense: npt.ArrayLike | None = None,
+        *,
+        timeout: float | None = None,
     ) -> SharesPredictions:
         """As :meth:`SharesClient.predict`."""
         given = _features(ids, dense, self._info)
-        return SharesPredictions.of_facts(await awaited(self._native, "predict", *given))
+        found = await awaited(self._native, "predict", *given, timeout=timeout)
+        return SharesPredictions.of_facts(found)
 
 
 def _features(

@@ -257,3 +257,31 @@ fn a_server_that_is_busy_with_other_keys_is_asked_for_as_long_as_they_may_take()
     let Ok(Sent(bytes)) = outcome else { panic!("{now:?}") };
     assert_eq!(*bytes, 1001, "refused at its first bytes");
 }
+
+#[test]
+fn an_end_that_is_said_holds_for_keys_and_for_who_waits_for_them() {
+    let (shared, rung) = opened();
+    let mut machines: Vec<_> = (0..3).map(|_| uses(&shared)).collect();
+    // The one that brings them, and one that waits; the third has its client's time.
+    for (machine, seconds) in machines.iter_mut().zip([30, 20]) {
+        machine.end_by(seconds * SECOND);
+    }
+    let done = drive(machines, &rung, |_, _, call| match call {
+        Call::Bring => (100 * SECOND, Ok(())),
+        _ => (SECOND, Ok(())),
+    });
+    for ((now, outcome), seconds) in done.iter().zip([30, 20]) {
+        assert!(*now == seconds * SECOND, "{now:?}");
+        assert!(matches!(outcome, Err(Error::Failure(after)) if *after == seconds * SECOND));
+    }
+    assert!(done[2].1.is_ok(), "it brings them itself then: {:?}", done[2].0);
+    // A client's own time does not end what has more.
+    let (shared, rung) = opened();
+    let mut machine = uses(&shared);
+    machine.end_by(500 * SECOND);
+    let done = drive(vec![machine], &rung, |_, _, call| match call {
+        Call::Bring => (SECOND, Ok(())),
+        _ => (CALL_MAX + 100 * SECOND, Ok(())),
+    });
+    assert!(done[0].1.is_ok(), "{:?}", done[0].0);
+}

@@ -108,3 +108,20 @@ fn what_may_be_asked_once_is_asked_once() {
         assert!(matches!(machine.poll(late), Step::Done(Err(_))), "{fault:?}");
     }
 }
+
+#[test]
+fn an_end_that_is_said_is_that_of_all_parts() {
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let ((_, rung), ended) = (bell(), RefCell::new(None));
+    let mut network = Network::new(&mut rng, &rung, Duration::ZERO, Faults::NONE);
+    let mut machine = InTurn::new(reads(1000));
+    machine.end_by(SECOND);
+    network.start(Duration::ZERO, 60 * SECOND, machine, |now, outcome| {
+        *ended.borrow_mut() = Some((now, outcome));
+    });
+    network.run(&mut |_, _, _, _| Some(vec![Ok(3)]));
+    drop(network);
+    let (now, outcome) = ended.into_inner().expect("it ended");
+    assert!(matches!(outcome, Err(hushtable_client::Error::Failure(Failure::Late))), "{now:?}");
+    assert!(now <= SECOND + SECOND / 20, "{now:?}");
+}

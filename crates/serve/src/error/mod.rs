@@ -328,6 +328,12 @@ pub enum Error {
         /// How long it was waited for.
         after: Duration,
     },
+    /// A call that was not over in time, of which it is not known what server it waited for.
+    #[error("the call was not over within {} ms: raise the timeout", after.as_millis())]
+    Late {
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// The two addresses are the wrong way round.
     #[error(
         "left is {left}, but that server says it is right; right is {right}, which says it is left: swap the two addresses"

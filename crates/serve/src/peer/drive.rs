@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use super::deadline::Deadline;
 use super::endpoint::Peer;
 use crate::{Error, Refusal, ReplyDefect};
 
@@ -151,11 +152,12 @@ impl<W: Wire> Driver<W> {
         M::Output: Send + 'static,
     {
         let (driver, runtime) = (self.clone(), Handle::current());
+        let held = Deadline::held();
         let (_alive, gone) = oneshot::channel::<()>();
         let done = off_thread(move || {
             runtime.block_on(async {
                 tokio::select! {
-                    done = driver.drive(machine, true) => Some(done),
+                    done = Deadline::carry(held, driver.drive(machine, true)) => Some(done),
                     _ = gone => None,
                 }
             })
@@ -175,6 +177,9 @@ impl<W: Wire> Driver<W> {
         let mut calls: Vec<(CallId, Outgoing<Reply<W>>)> = Vec::new();
         let mut computed = Duration::ZERO;
         let mut changed = pin!(self.changes.notified());
+        if let Some(deadline) = Deadline::held() {
+            machine.end_by(deadline.since(self.epoch));
+        }
         loop {
             // From before the poll on, so that no change falls between it and the waiting.
             changed.as_mut().enable();
@@ -201,7 +206,8 @@ impl<W: Wire> Driver<W> {
                 }
                 Step::Send { id, place, server, call } => {
                     self.servers.asked[place as usize].store(server, Ordering::Relaxed);
-                    calls.push((id, W::send(self.servers.at(place, server), call)));
+                    let peer = self.servers.at(place, server);
+                    calls.push((id, W::send(peer, call)));
                 }
                 Step::Wait { until } => {
                     calls.retain(|&(id, _)| machine.awaits(id));

@@ -1,6 +1,7 @@
 //! The other side, as a client sees it: an address and a connection, what drives clients' machines
 //! over it. Which scheme it speaks is the scheme's affair.
 
+pub(crate) mod deadline;
 pub(crate) mod drive;
 pub(crate) mod endpoint;
 pub(crate) mod lane;

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::client::Source;
 use super::peer::PairWire;
+use crate::peer::deadline::Deadline;
 use crate::peer::drive::Driver;
 use crate::peer::random_u64;
 use crate::{ClientSpec, Error, LookupClient, LookupStats};
@@ -112,7 +113,8 @@ impl ModelClient {
             {
                 let lookup = self.client.lookup(asked, random_u64()?);
                 let driver = self.driver.clone();
-                under_way.spawn(async move { (number, driver.run(lookup).await) });
+                let call = async move { (number, driver.run(lookup).await) };
+                under_way.spawn(Deadline::carry(Deadline::held(), call));
             }
             match under_way.join_next().await {
                 Some(Ok((number, lookup))) => done[number] = Some(lookup?.into()),
