@@ -40,6 +40,7 @@ mod settings;
 mod shards;
 mod table;
 mod trust;
+mod watch;
 mod within;
 
 use pyo3::pymodule;
@@ -141,6 +142,8 @@ mod _native {
         DamageFacts, NativeTable, VerifyFacts, apply_patch, build_table, follow_table, patch_table,
         verify_table,
     };
+    #[pymodule_export]
+    use super::watch::watch_clients;
     #[pymodule_export]
     use super::within::join_within;
 

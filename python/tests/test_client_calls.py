@@ -1,10 +1,12 @@
-"""Calls as services make them: a time for each, calls that are given up."""
+"""Calls as services make them: a time for each, calls that are given up, what the log says."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import logging
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -13,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Deployment
-from waiting import HUNG_S, LONG_WINDOW_US, metric, until, until_waiting
+from conftest import DIM, ROWS, Deployment
+from waiting import HUNG_S, LONG_WINDOW_US, held_port, metric, until, until_waiting
 
 import hushtable
 from hushtable.errors import ConfigError, ServerTimeout
@@ -176,3 +178,107 @@ def test_an_upload_of_keys_is_in_the_calls_time(deployment: Deployment, tmp_path
         with pytest.raises(ServerTimeout):
             client.lookup([1], timeout=0.001)
         assert np.array_equal(client.lookup([1], timeout=HUNG_S), deployment.weight[[1]])
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "hushtable.client"]
+
+
+def test_the_log_says_who_is_connected_and_what_is_tried_again(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with deployment.connect() as client:
+        version, urls = client.info.version[:16], (deployment.left.url, deployment.right.url)
+        client.lookup([1])
+    said = f"connected to {urls[0]}, {urls[1]} by pair: 'films', version {version}"
+    assert messages(caplog) == [said], "what goes well is no event"
+    caplog.clear()
+    with held_port() as port:
+        gone = f"https://127.0.0.1:{port}"
+        tls = deployment.certificates.ca
+        hushtable.connect([gone, urls[0]], urls[1], tls=tls).close()
+    *tried, last = messages(caplog)
+    assert (
+        last == f"connected to {gone} or {urls[0]}, {urls[1]} by pair: 'films', version {version}"
+    )
+    # Once over a new connection, then the next of the list.
+    assert tried[0] == f"{gone} is asked after UNREACHABLE: attempt 2"
+    assert f"{urls[0]} is asked after UNREACHABLE: attempt 3" in tried
+
+
+def test_the_log_says_that_a_version_has_changed(
+    deployment: Deployment, other_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "hushtable.client")
+    with held_port() as first, held_port() as second:
+        sides = (("left", first), ("right", second))
+        client = None
+        for bundle in (deployment.bundle, other_bundle):
+            left, right = (
+                hushtable.ServerProcess(bundle, side, threads=1, port=port, addr="127.0.0.1:1")
+                for side, port in sides
+            )
+            with left, right:
+                client = client or hushtable.connect(left.url, right.url)
+                known = client.info.version
+                client.lookup([1])
+        assert client is not None
+        client.close()
+    new = client.info.version
+    assert new != known
+    assert any(
+        text.endswith(f"'films' has changed from version {known[:16]} to {new[:16]}")
+        for text in messages(caplog)
+    ), messages(caplog)
+
+
+def test_the_log_says_a_refusals_code_and_no_id(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    ids = [2713, 1999, 2467, 1877]
+    tls = deployment.certificates
+    with (
+        hushtable.ServerProcess(
+            deployment.bundle,
+            "left",
+            tls=tls.server,
+            threads=1,
+            window_us=LONG_WINDOW_US,
+            keys_per_request_max=4,
+            queue_keys_max=6,
+            batch_keys_max=6,
+        ) as left,
+        hushtable.connect(left.url, deployment.right.url, tls=tls.ca) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        waits = pool.submit(client.lookup, ids, max_ids=4, timeout=HUNG_S)
+        until_waiting(left, 4)
+        with pytest.raises(hushtable.ServerBusy):
+            client.lookup(ids, max_ids=4, timeout=1.0)
+        with pytest.raises(hushtable.IdOutOfRange):
+            client.lookup([ROWS + 2713])
+        with pytest.raises(hushtable.TooManyIds):
+            client.lookup(ids, max_ids=2)
+        client.lookup(ids[:2], max_ids=2)
+        rows = waits.result()
+    said = messages(caplog)
+    assert f"{left.url} refused a request: BUSY" in said, said
+    assert any(f"{left.url} is asked after BUSY: attempt " in text for text in said), said
+    everything = "\n".join(
+        " ".join([record.getMessage(), repr(record.args), record.exc_text or ""])
+        for record in caplog.records
+    )
+    # A version's digits may hold any number: an id stands alone.
+    for secret in [*map(str, ids), str(ROWS + 2713), *(f"{number:.4f}" for number in rows[0])]:
+        assert not re.search(rf"(?<![0-9a-z.]){re.escape(secret)}", everything), secret
+    assert rows.shape == (4, DIM)
+
+
+def test_a_program_that_sets_no_log_up_sees_none_of_it(capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("hushtable.client")
+    assert any(isinstance(handler, logging.NullHandler) for handler in logger.handlers)
+    with pytest.raises(hushtable.Error):
+        hushtable.connect("http://127.0.0.1:1", "http://127.0.0.1:2")
+    assert capfd.readouterr().err == ""

@@ -73,6 +73,7 @@ pub use host::{BoundServer, exit_with_parent, raise_file_limit};
 pub use keys::refusal::KeysRefusal;
 pub use peer::deadline::Deadline;
 pub use peer::shaper::LinkSpec;
+pub use peer::watch::{Met, watch_clients};
 pub use refusal::{KeyDefect, Limit, Refusal};
 pub use schemes::all::{SCHEMES, reasons, refusal_of};
 #[cfg(feature = "ckks")]

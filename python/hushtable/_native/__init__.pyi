@@ -118,6 +118,7 @@ __all__ = [
     "verify_prepared",
     "verify_shard",
     "verify_table",
+    "watch_clients",
     "write_model",
 ]
 __version__: Final[str]
@@ -1019,6 +1020,7 @@ def verify_shard(
 def verify_table(
     path: str | PathLike[str], *, progress: Callable[[int, int], None] | None
 ) -> VerifyFacts: ...
+def watch_clients() -> None: ...
 def write_model(
     out: str | PathLike[str],
     name: str,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, ge
 
 from .. import _native
 from ..errors import ConfigError, ProtocolError
+from . import logs
 from .model import MODEL, AsyncModelClient, ModelClient
 from .options import ClientOptions, Tls, TlsConfig
 from .reach import Kind, Reach, Servers, Urls
@@ -223,12 +224,18 @@ async def connect_async(
         return _native.Client(reach.kind, reach), reach
 
     native, reach = await asyncio.to_thread(connected)
-    return _kind(reach.kind).async_client(native, reach)
+    return _logged(_kind(reach.kind).async_client(native, reach), reach)
 
 
 def connect_again(reach: Reach) -> Any:
     """A client of the servers of ``reach``: now, or where one is copied or pickled to."""
-    return _kind(reach.kind).client(_native.Client(reach.kind, reach), reach)
+    return _logged(_kind(reach.kind).client(_native.Client(reach.kind, reach), reach), reach)
+
+
+def _logged(client: Any, reach: Reach) -> Any:
+    """The client, of which the log says that it has connected."""
+    logs.connected(reach.urls, reach.kind, client.info.name, client.info.version)
+    return client
 
 
 def _kind(name: str) -> Kind:

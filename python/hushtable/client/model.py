@@ -18,6 +18,7 @@ from .._bags import FloatArray
 from .._ids import Ids, flatten_ids
 from .._types import Bag, FeatureInfo, LookupStats, ModelInfo, TableInfo
 from ..errors import BadIds, ConfigError, UnknownFeature
+from . import logs
 from .options import check_max_ids
 from .reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
@@ -94,7 +95,9 @@ class _Model(BaseClient):
 
     def _refresh(self) -> None:
         with contextlib.suppress(ConfigError):  # closed: what was known stays
-            self._info = ModelInfo.of_facts(self._native.info())
+            known, self._info = self._info, ModelInfo.of_facts(self._native.info())
+            if known.version != self._info.version:
+                logs.changed(self._reach.urls, known.name, known.version, self._info.version)
 
 
 def _rows(bags: dict[str, Bag]) -> dict[str, FloatArray]:

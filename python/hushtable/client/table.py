@@ -12,6 +12,7 @@ from .._bags import FloatArray
 from .._ids import Ids, default_max_ids, flatten_ids
 from .._types import Bag, LayoutInfo, LookupStats, OnionInfo, TableInfo
 from ..errors import ConfigError, NoLayout
+from . import logs
 from .options import check_max_ids
 from .reach import BaseClient, Kind, Movable, Reach, Unmovable, awaited
 from .spans import CallSpan
@@ -23,6 +24,7 @@ class _Base(BaseClient):
     def __init__(self, native: _native.Client, reach: Reach) -> None:
         super().__init__(native, reach)
         self._layout: LayoutInfo | None = None
+        self._version = ""
         self._refresh_info()
 
     @property
@@ -55,7 +57,10 @@ class _Base(BaseClient):
 
     def _refresh_info(self) -> None:
         served: _native.ServedFacts = self._native.info()
-        self._info = TableInfo.of_facts(served.table)
+        self._info = info = TableInfo.of_facts(served.table)
+        known, self._version = self._version, info.version
+        if known not in ("", info.version):
+            logs.changed(self._reach.urls, info.name, known, info.version)
         self._keys_per_request_max = served.keys_per_request_max
         self._onion = None if served.onion is None else OnionInfo.of_facts(served.onion)
 

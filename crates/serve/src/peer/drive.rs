@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::deadline::Deadline;
 use super::endpoint::Peer;
+use super::watch::Failures;
 use crate::{Error, Refusal, ReplyDefect};
 
 /// How a scheme's calls go over the wire.
@@ -177,6 +178,7 @@ impl<W: Wire> Driver<W> {
         let mut calls: Vec<(CallId, Outgoing<Reply<W>>)> = Vec::new();
         let mut computed = Duration::ZERO;
         let mut changed = pin!(self.changes.notified());
+        let mut failures = Failures::default();
         if let Some(deadline) = Deadline::held() {
             machine.end_by(deadline.since(self.epoch));
         }
@@ -207,6 +209,7 @@ impl<W: Wire> Driver<W> {
                 Step::Send { id, place, server, call } => {
                     self.servers.asked[place as usize].store(server, Ordering::Relaxed);
                     let peer = self.servers.at(place, server);
+                    failures.ask(peer.url());
                     calls.push((id, W::send(peer, call)));
                 }
                 Step::Wait { until } => {
@@ -216,7 +219,10 @@ impl<W: Wire> Driver<W> {
                     tokio::select! {
                         biased;
                         (id, outcome) = next(&mut calls) => {
-                            let outcome = outcome.map_err(call_error::<W>);
+                            let outcome = outcome.map_err(|error| {
+                                failures.note(&error);
+                                call_error::<W>(error)
+                            });
                             machine.received(id, self.epoch.elapsed(), outcome);
                         }
                         () = &mut changed => changed.set(self.changes.notified()),

@@ -9,6 +9,7 @@ pub(crate) mod load;
 pub(crate) mod open;
 pub(crate) mod shaper;
 pub(crate) mod values;
+pub(crate) mod watch;
 
 use crate::Error;
 
