@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MODULES = (
     "hushtable",
     "hushtable.client",
+    "hushtable.gateway",
     "hushtable.table",
     "hushtable.model",
     "hushtable.push",
