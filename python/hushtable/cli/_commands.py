@@ -34,6 +34,10 @@ COMMANDS: dict[str, Entry] = {
         ".lookup:lookup",
         "Fetch rows from two servers, or from one, so that none learns which.",
     ),
+    "gateway": (
+        ".gateway:gateway",
+        "Answer lookups over HTTP and JSON, for programs beside it that have no client of ours.",
+    ),
     "tune": (
         ".tune:tune",
         "Choose how a table is served to inferences that read many rows at once.",
