@@ -50,6 +50,7 @@ def run_json(*arguments: object, **options: Any) -> Any:
         "lookup",
         "certificates",
         "doctor",
+        "demo",
         "bench dpf",
         "bench expand",
         "bench gpu",

@@ -50,6 +50,10 @@ COMMANDS: dict[str, Entry] = {
         ".doctor:doctor",
         "Print processor, memory bandwidth, versions, and what would be used.",
     ),
+    "demo": (
+        ".demo:demo",
+        "Look words up from two servers on this machine, so that neither learns which.",
+    ),
     "table": ("", "Build, describe and check table bundles."),
     "table build": (
         ".table:build",

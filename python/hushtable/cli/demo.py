@@ -18,7 +18,7 @@ from ..client import Client, connect
 from ..errors import ConfigError, Error
 from ..server import ServerProcess, make_certificates
 from ..table import Table
-from .output import Json, examples, note, print_facts, print_json, print_table
+from .output import Json, command, note, print_facts, print_json, print_table
 
 #: Keys that each server is sent, whatever is asked for.
 MAX_IDS = 8
@@ -28,17 +28,11 @@ WORDS = ("hospital", "prison", "money")
 _SHOWN = 4
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command(
-        epilog=examples(
-            "hushtable demo --small",
-            "hushtable demo --small disease lawyer",
-            "hushtable demo --small --json",
-        )
-    )(demo)
-
-
+@command(
+    "hushtable demo --small",
+    "hushtable demo --small disease lawyer",
+    "hushtable demo --small --json",
+)
 def demo(
     words: Annotated[
         list[str] | None,
