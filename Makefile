@@ -60,7 +60,7 @@ PYTEST = mkdir -p target/reports && OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pyte
 
 .NOTPARALLEL:
 .PHONY: help setup optimised test-notebooks kube valgrind etcd wasm unmeasured stub wasm-target demo test test-rest test-all test-rust test-doc test-soak test-timing test-held test-shipped \
-    test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel lint bench evidence gpu \
+    test-oblivious test-caps test-python test-torch test-neon test-nightly qemu wheel wheel-tools release lint bench evidence gpu \
     docs docs-first site notebooks stress fuzz clean
 
 help: ## This list
@@ -264,21 +264,15 @@ evidence: optimised ## What the papers show, repeated: under 30 minutes; writes 
 	$(BIN)/python bench/evidence.py --measure
 
 # zig links against the C library of manylinux_2_28 whatever this machine has; abi3: one wheel for Python 3.11 and later.
-wheel: $(VENV)/.tools ## Wheels for Linux (manylinux_2_28) on x86-64 and arm64, into dist/
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEEL_TOOLS)
-	for cpu in $(WHEELS); do \
-	    rustup target add $$cpu-unknown-linux-gnu; \
-	    PATH=$(CURDIR)/$(BIN):$$PATH CARGO_TARGET_DIR=target/wheel maturin build --release --locked --zig \
-	        --target $$cpu-unknown-linux-gnu --compatibility manylinux_2_28 --out dist; \
-	done
-	@for wheel in $(WHEELS:%=dist/*-manylinux_2_28_%.whl); do \
-	    $(BIN)/auditwheel show $$wheel | tr '\n' ' ' | grep -q 'tag: "manylinux_2_28_' \
-	        || { echo "$$wheel does not keep to manylinux_2_28" >&2; exit 1; }; \
-	done
-	for cpu in $(WHEELS); do .ci/wheel $$cpu $(BIN)/python; done
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist ./lab
-	@$(BIN)/python -m zipfile --list $$(ls -t dist/hushtable_lab-*.whl | head -n 1) | grep licenses/LICENSE >/dev/null \
-	    || { echo "the wheel of lab has no licence" >&2; exit 1; }
+wheel: wheel-tools ## Source distribution and wheels for Linux (manylinux_2_28) on x86-64 and arm64, into dist/
+	$(BIN)/python .ci/release wheels --cpus '$(WHEELS)'
+
+# VERSION=0.2.0 commits the version and the changelog's section unless they are there; SIGN_KEY=FILE signs; docs/releasing.md.
+release: wheel-tools ## Everything of a release up to the upload, into dist/: VERSION=0.2.0 [SIGN_KEY=~/.ssh/id_ed25519]
+	@$(BIN)/python .ci/release release '$(VERSION)' --cpus '$(WHEELS)' $(if $(SIGN_KEY),--sign '$(SIGN_KEY)')
+
+wheel-tools: $(VENV)/.tools
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(WHEEL_TOOLS)
 
 gpu: optimised ## On a machine with a GPU: correctness, then the paper's tables and figures
 	$(BIN)/python bench/gpu.py --plots docs/plots
