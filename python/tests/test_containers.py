@@ -9,12 +9,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from release_tools import image
 
 import hushtable
 from hushtable.cli._variables import known_variables
@@ -147,6 +149,37 @@ def test_the_image_is_of_this_tree() -> None:
     assert users == ["10001:10001"]
     ignored = (ROOT / ".containerignore").read_text()
     assert ignored == (ROOT / ".dockerignore").read_text()
+
+
+def test_the_image_says_what_it_is_and_brings_its_notices() -> None:
+    builder = (ROOT / ".ci" / "image").read_text()
+    for name in ("version", "revision", "source"):
+        assert f'org.opencontainers.image.{name}="${{{name.upper()}}}"' in CONTAINERFILE
+        assert f"ARG {name.upper()}=" in CONTAINERFILE
+        assert f'--build-arg "{name.upper()}=' in builder
+    assert 'org.opencontainers.image.licenses="Apache-2.0"' in CONTAINERFILE
+    assert re.search("^COPY LICENSE THIRD-PARTY-NOTICES.txt /usr/share/doc/", CONTAINERFILE, re.M)
+
+
+def test_what_the_image_is_made_of_is_pinned() -> None:
+    # By name, so that a builder may be told their digests.
+    assert set(image.bases()) == {"RUST", "PYTHON"}
+    assert re.findall("^FROM (.*)$", CONTAINERFILE, re.M) == ["${RUST} AS build", "${PYTHON}"]
+    if image.BASES.exists():
+        for line in image.BASES.read_text().splitlines():
+            name, _, base = line.partition("=")
+            tag = image.bases()[name].partition(":")[0]
+            assert re.fullmatch(rf"{re.escape(tag)}@sha256:[0-9a-f]{{64}}", base), line
+    blocks = re.split(r"\n(?=\S)", image.PACKAGES.read_text().strip())
+    pinned = {block.split("==")[0] for block in blocks if not block.startswith("#")}
+    for block in blocks:
+        hashed = re.fullmatch(r"\S+==\S+( \\\n    --hash=sha256:[0-9a-f]{64})+", block)
+        assert block.startswith("#") or hashed, block
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["remote"], "s3fs"]
+    assert {re.split("[>=]", one)[0] for one in wanted} <= pinned
+    assert "--require-hashes" in CONTAINERFILE and "--no-deps /wheels" in CONTAINERFILE
+    assert image.PYTHON in image.bases()["PYTHON"]
 
 
 def test_the_probe_asks_the_port_that_the_servers_have() -> None:
