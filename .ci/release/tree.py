@@ -64,8 +64,12 @@ def source(root: Path, work: Path, out: Path) -> Path:
     version, address = fields.version_of(root), fields.address_of(root)
     page = absolute((root / "README.md").read_text(), address, f"v{version}")
     written(tree / "README.md", page.encode())
-    # The lock file is of this tree, so nothing is asked of a network.
-    _run(["maturin", "sdist", "--out", str(out)], tree)
+    # It warns of each crate that it has no homepage: what it says matters where it fails.
+    made = subprocess.run(
+        [tool("maturin"), "sdist", "--out", out], cwd=tree, capture_output=True, text=True
+    )
+    if made.returncode:
+        raise fields.Refused(f"maturin made no source distribution:\n{made.stderr}")
     return out / f"hushtable-{version}.tar.gz"
 
 
