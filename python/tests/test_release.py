@@ -359,3 +359,35 @@ def test_the_citation_has_what_its_format_asks_for() -> None:
     assert cited["license"] == "Apache-2.0"
     for paper in cited["references"]:
         assert {"type", "title", "authors", "year"} <= set(paper)
+
+
+def test_the_source_distribution_has_what_its_crates_compile(tmp_path: Path) -> None:
+    archive = tree.source(ROOT, tmp_path / "work", tmp_path)
+    first = archive.read_bytes()
+    assert tree.source(ROOT, tmp_path / "work", tmp_path).read_bytes() == first
+    folder = tree.unpacked(archive, tmp_path)
+    described = json.loads(
+        subprocess.check_output(
+            ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"],
+            cwd=folder,
+            text=True,
+        )
+    )
+    names = {package["name"] for package in described["packages"]}
+    assert {"hushtable-python", "hushtable-serve"} <= names
+    for proto in (ROOT / "proto").rglob("*.proto"):
+        assert (folder / proto.relative_to(ROOT)).read_bytes() == proto.read_bytes()
+    # What a source includes is there, but for what its tests do.
+    for source in (folder / "crates").rglob("src/**/*.rs"):
+        text = source.read_text().split("#[cfg(test)]")[0]
+        if source.name == "tests.rs" or "tests" in source.parts:
+            continue
+        for place in re.findall(r'include_(?:str|bytes)!\(\s*"([^"]+)"', text):
+            assert (source.parent / place).is_file(), f"{source}: {place}"
+    page = (folder / "README.md").read_text()
+    assert re.findall(r"\]\((?![a-z]+:|#)", page) == []
+    for name in (notices.NAME, "LICENSE", "python/hushtable/cli/demo_words/words.npz"):
+        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+    # A second one takes away what the tree has no more.
+    (folder / "stale.rs").write_text("")
+    assert not (tree.unpacked(archive, tmp_path) / "stale.rs").exists()
