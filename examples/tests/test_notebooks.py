@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 with warnings.catch_warnings():
     # Of the kernel's own parts, not of ours.
     warnings.simplefilter("ignore")
-    from examples.notebooks.run import run
+    from examples.notebooks.run import imports, missing, run
 
 pytestmark = pytest.mark.rest
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
@@ -21,6 +22,8 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path) -> None:
+    if missing(path) == {"torch"}:
+        pytest.skip("torch is not installed: `make test-torch` runs it")
     kept = nbformat.read(path, as_version=4)
     ran = run(path)
     code = [cell for cell in ran.cells if cell.cell_type == "code"]
@@ -33,4 +36,15 @@ def test_a_notebook_runs(path: Path) -> None:
 
 
 def test_there_are_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["train-and-serve", "tune-a-layout"]
+    assert [path.stem for path in NOTEBOOKS] == [
+        "private-layers",
+        "train-and-serve",
+        "tune-a-layout",
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_takes_nothing_of_the_repository(path: Path) -> None:
+    # Of other packages, those that an extra brings, and what shows pictures in notebooks.
+    installed = {"hushtable", "numpy", "torch", "matplotlib", "IPython"}
+    assert set(imports(path)) <= installed | set(sys.stdlib_module_names)
