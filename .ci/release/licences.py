@@ -14,6 +14,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Which one is taken where there is a choice: first of all what this project has itself.
 PREFERRED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause", "ISC", "Zlib")
@@ -123,10 +125,17 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def needed_by(requirements: list[str]) -> Iterator[metadata.Distribution]:
-    """The installed packages that requirements name, and those that these need, each once."""
-    from packaging.requirements import Requirement
+def needed_by(
+    requirements: list[str], folder: Path | None = None
+) -> Iterator[metadata.Distribution]:
+    """The installed packages that requirements name, and those that these need, each once.
 
+    Of what is installed in a folder; without one, in this environment.
+    """
+    where = (
+        metadata.distributions() if folder is None else metadata.distributions(path=[str(folder)])
+    )
+    installed = {normalised(one.metadata["Name"]): one for one in where}
     todo = [(Requirement(text), "") for text in requirements]
     # With which extras a package has been looked through.
     seen: dict[str, set[str]] = {}
@@ -138,9 +147,8 @@ def needed_by(requirements: list[str]) -> Iterator[metadata.Distribution]:
         new = {"", *requirement.extras} - seen.get(name, set())
         if not new:
             continue
-        try:
-            found = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
+        found = installed.get(name)
+        if found is None:
             # An extra that is not installed here.
             continue
         if name not in seen:

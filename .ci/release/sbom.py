@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import uuid
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from . import crates, licences
 
@@ -99,11 +100,16 @@ def write(path: Path, body: dict[str, Any]) -> None:
 
 
 def installed(site: Path, requirements: list[str]) -> list[metadata.Distribution]:
-    """What is installed in a folder of packages, of what requirements need, by name."""
-    before = sys.path[:]
-    sys.path[:] = [str(site)]
-    try:
-        found = list(licences.needed_by(requirements))
-    finally:
-        sys.path[:] = before
-    return sorted(found, key=lambda one: licences.normalised(one.metadata["Name"]))
+    """What is installed in a folder of packages, of what requirements need, by name.
+
+    Raises:
+        ValueError: something that they name is not.
+    """
+    found = {
+        licences.normalised(one.metadata["Name"]): one
+        for one in licences.needed_by(requirements, site)
+    }
+    for text in requirements:
+        if licences.normalised(Requirement(text).name) not in found:
+            raise ValueError(f"{text} is not installed in {site}")
+    return [found[name] for name in sorted(found)]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import zipfile
 from pathlib import Path
 
 from . import fields
@@ -128,7 +129,11 @@ def laboratory(root: Path, out: Path) -> Path:
     """Builds the wheel of lab."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--no-deps", "--wheel-dir", out, root / "lab"], check=True)
-    [made] = out.glob(f"hushtable_lab-{fields.version_of(root)}-*.whl")
+    version = fields.version_of(root)
+    [made] = out.glob(f"hushtable_lab-{version}-*.whl")
+    with zipfile.ZipFile(made) as packed:
+        if f"hushtable_lab-{version}.dist-info/licenses/LICENSE" not in packed.namelist():
+            raise fields.Refused(f"{made.name} has no licence")
     return made
 
 

@@ -215,6 +215,8 @@ def test_the_bill_lists_all_and_is_the_same_again(linked: list[crates.Crate]) ->
 
     site = Path(numpy.__file__).parents[1]
     packages = sbom.installed(site, ["numpy", "typer"])
+    with pytest.raises(ValueError, match="frobnicate is not installed"):
+        sbom.installed(site, ["frobnicate"])
     made = sbom.bill("0.2.0", "2026-01-02T03:04:05Z", linked, ["numpy>=1.26"], packages)
     again = sbom.bill("0.2.0", "2026-01-02T03:04:05Z", linked, ["numpy>=1.26"], packages)
     assert made == again
