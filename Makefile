@@ -251,8 +251,8 @@ test-nightly: test-shipped setup test-neon ## What takes too long for `make test
 
 lint: setup ## rustfmt, clippy, ruff, mypy
 	@cargo fmt --all --check
-	@$(BIN)/ruff check --quiet python lab examples bench docs README.md
-	@$(BIN)/ruff format --quiet --check python lab examples bench docs README.md
+	@$(BIN)/ruff check --quiet python lab examples bench docs .ci/release README.md
+	@$(BIN)/ruff format --quiet --check python lab examples bench docs .ci/release README.md
 	@$(BIN)/mypy -p hushtable -p hushtable_lab $(EXAMPLES:%=-p examples.%) & types=$$!; \
 	cargo clippy --workspace --all-targets $(MEASURED) --quiet -- -D warnings || { wait $$types; exit 1; }; wait $$types
 

@@ -1,1 +1,1 @@
-"""What a release is made of. `make release VERSION=0.2.0`, `make wheel` and the tests of releases use it."""
+"""What a release is made of: for `make release VERSION=0.2.0`, `make wheel` and their tests."""

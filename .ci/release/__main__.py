@@ -1,10 +1,10 @@
 """Makes a release, or a part of it: `make release VERSION=0.2.0`, `make wheel`.
 
 python .ci/release release VERSION [--cpus x86_64,aarch64] [--sign KEY] [--day 2026-11-28]
-python .ci/release wheels [--cpus x86_64]       the source distribution, and wheels of it, into dist/
-python .ci/release notices [--check]            THIRD-PARTY-NOTICES.txt
-python .ci/release image                        what the image is made of, pinned by hash and digest
-python .ci/release fields                       addresses in all files, after Cargo.toml has a new one
+python .ci/release wheels [--cpus x86_64]   source distribution, and wheels of it, into dist/
+python .ci/release notices [--check]        THIRD-PARTY-NOTICES.txt
+python .ci/release image                    what the image is made of, pinned by hash and digest
+python .ci/release fields                   addresses in all files, once Cargo.toml has another
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def wheels(cpus: list[str]) -> list[Path]:
     """The source distribution, the wheels made of it, and lab's; each tried as its user would."""
     DIST.mkdir(exist_ok=True)
     version = fields.version_of(ROOT)
-    for old in DIST.glob("hushtable*"):
-        old.unlink()
+    for old in (*DIST.glob("hushtable*"), DIST / "allowed_signers", DIST / "UPLOAD.md"):
+        old.unlink(missing_ok=True)
     say("source distribution")
     write_notices(check=True)
     archive = tree.source(ROOT, WORK, DIST)
@@ -181,61 +181,49 @@ def signed(sums: Path, key: Path) -> list[Path]:
 
 def upload(version: str, made: list[Path], is_signed: bool) -> str:
     """What to upload, and how."""
-    packages = [
-        path.name for path in made if path.suffix == ".whl" or path.suffixes[-2:] == [".tar", ".gz"]
-    ]
-    others = [path.name for path in made if path.name not in packages]
-    chart = next(name for name in others if name.endswith(".tgz"))
-    lines = [f"# hushtable {version}: what to upload", ""]
-    blocked = []
-    if fields.NOWHERE in fields.address_of(ROOT):
-        blocked.append(
-            f"The project has no address: `repository` of Cargo.toml is {fields.address_of(ROOT)}, and "
-            "so are the links of the package's page. Set it, run `python .ci/release fields`, commit, "
-            "and release again."
-        )
-    missing = [cpu for cpu in CPUS if not any(name.endswith(f"_{cpu}.whl") for name in packages)]
-    if missing:
-        blocked.append(
-            f"There is no wheel for {', '.join(missing)}: release again with WHEELS='{' '.join(CPUS)}'."
-        )
-    if not is_signed:
-        blocked.append(
-            "Nothing is signed: release again with SIGN_KEY=~/.ssh/id_ed25519, or do without."
-        )
-    if not image.BASES.exists():
-        blocked.append(
-            f"The image's bases are not pinned: `python .ci/release image` writes {image.BASES.name}, with "
-            "the network and a builder; commit it."
-        )
-    blocked.append("Advisories take the network: `cargo-deny check advisories`.")
-    lines += ["Before:", "", *(f"- {line}" for line in blocked), ""]
+    names = [path.name for path in made]
+    packages = [name for name in names if name.endswith((".whl", ".tar.gz"))]
+    chart = next(name for name in names if name.endswith(".tgz"))
     sums = f"hushtable-{version}.sha256"
-    steps = [
-        (
-            "The commit and its tag",
-            f"git tag -a v{version} -m 'hushtable {version}' && git push origin HEAD v{version}",
-        ),
-        ("PyPI", f"cd dist && python -m twine upload {' '.join(packages)}"),
-        (
-            "The release's page, beside the tag",
-            f"text: hushtable-{version}.md; files: {' '.join(packages + others)}",
-        ),
-        ("The chart", f"helm push dist/{chart} oci://REGISTRY/charts"),
-        (
-            "The image, built at the tag",
-            f".ci/image REGISTRY/hushtable:{version} && docker push REGISTRY/hushtable:{version}",
-        ),
-    ]
-    lines += [line for what, how in steps for line in (f"{what}:", "", f"    {how}", "")]
+    missing = [cpu for cpu in CPUS if not any(name.endswith(f"_{cpu}.whl") for name in packages)]
+    address = fields.address_of(ROOT)
+    before = []
+    if fields.NOWHERE in address:
+        before.append(
+            f"The project has no address: `repository` of Cargo.toml is {address}, and so are the "
+            "links of the package's page. Set it, run `python .ci/release fields`, commit, and "
+            "release again."
+        )
+    if missing:
+        before.append(f"There is no wheel for {', '.join(missing)}: leave WHEELS out.")
+    if not is_signed:
+        before.append("Nothing is signed: SIGN_KEY=FILE signs, with a key of ssh-keygen.")
+    if not image.BASES.exists():
+        before.append(
+            "The image's bases are not pinned: `python .ci/release image` writes "
+            f"{image.BASES.name}, with the network and a builder; commit it."
+        )
+    before.append("Advisories take the network: `cargo-deny check advisories`.")
+    steps = {
+        "The commit and its tag": f"git tag -a v{version} -m 'hushtable {version}' && "
+        f"git push origin HEAD v{version}",
+        "PyPI": f"cd dist && python -m twine upload {' '.join(packages)}",
+        "The release's page, beside the tag": f"text: hushtable-{version}.md; "
+        f"files: {' '.join(names)}",
+        "The chart": f"helm push dist/{chart} oci://REGISTRY/charts",
+        "The image, built at the tag": f".ci/image REGISTRY/hushtable:{version} && "
+        f"docker push REGISTRY/hushtable:{version}",
+    }
+    lines = [f"# hushtable {version}: what to upload", "", "Before:", ""]
+    lines += [*(f"- {line}" for line in before), ""]
+    lines += [line for what, how in steps.items() for line in (f"{what}:", "", f"    {how}", "")]
     lines += ["Who downloads it checks it by:", "", f"    sha256sum --check {sums}"]
     if is_signed:
-        lines.append(
-            f"    ssh-keygen -Y verify -f allowed_signers -I hushtable -n {NAMESPACE} -s {sums}.sig < {sums}"
-        )
         lines += [
+            f"    ssh-keygen -Y verify -f allowed_signers -I hushtable -n {NAMESPACE} "
+            f"-s {sums}.sig < {sums}",
             "",
-            "allowed_signers is worth what its source is: publish the key beside the project's address too.",
+            "allowed_signers is worth what its source is: publish the key elsewhere too.",
         ]
     return "\n".join([*lines, ""])
 

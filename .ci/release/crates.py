@@ -1,4 +1,4 @@
-"""The crates that a wheel's module is made of: those that are compiled into it, on either processor."""
+"""The crates that are compiled into a wheel's module, on either processor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def linked(root: Path = ROOT) -> list[Crate]:
         CalledProcessError: cargo has not got them all, and no network to get them.
     """
     names = set()
-    # Edges that a macro stands before are of builds; `cargo metadata` would unite features of all crates.
+    # Macros run in builds alone. `cargo metadata` would unite features of all crates.
     options = ["-p", "hushtable-python", "-e", "normal,no-proc-macro", "--prefix", "none"]
     for target in TARGETS:
         listed = _cargo(["tree", "--target", target, *options, "-f", "{p}"], root)

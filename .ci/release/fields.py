@@ -1,6 +1,6 @@
-"""What files say of the release: its version, and where the project is. One place says each; the others follow.
+"""What files say of the release: its version, and where the project is.
 
-The version is `workspace.package.version` of Cargo.toml, and so is the project's address, `repository`.
+`version` and `repository` of Cargo.toml's workspace say it; the others follow.
 """
 
 from __future__ import annotations

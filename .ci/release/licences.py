@@ -1,7 +1,8 @@
 """Licences: what an expression allows, and under which ones something is used here.
 
-The policy is `allow` of deny.toml, for crates and for Python's packages alike. What cargo-deny has no place for
-(names that packages use instead of SPDX's, exceptions by package) is `tool.hushtable.licences` of pyproject.toml.
+The policy is `allow` of deny.toml, for crates and for Python's packages alike. What cargo-deny has
+no place for (names that packages use in place of SPDX's, exceptions by package) is
+`tool.hushtable.licences` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _TOKEN = re.compile(r"\(|\)|[^\s()]+(?:\s+WITH\s+\S+?(?=[\s)]|$))?")
 
 
 def alternatives(expression: str) -> list[frozenset[str]]:
-    """Sets of licences, any one of which an SPDX expression offers: `A AND (B OR C)` is {A, B}, {A, C}.
+    """Sets of licences, each of which an SPDX expression offers: of `A AND (B OR C)` two.
 
     Raises:
         ValueError: no expression.

@@ -1,4 +1,4 @@
-"""THIRD-PARTY-NOTICES.txt: what a wheel's module is made of beside this project, and under which terms.
+"""THIRD-PARTY-NOTICES.txt: of what else a wheel's module is made, and under which terms.
 
 Wheels and images carry it. It is made of the crates' own sources, and the same wherever it is made.
 """

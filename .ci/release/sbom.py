@@ -1,4 +1,4 @@
-"""A bill of materials in CycloneDX's JSON: what a wheel's module is made of, and what Python brings along.
+"""A bill of materials in CycloneDX's JSON: crates of the module, and Python's packages.
 
 It names no folder and no time of the machine that it is made on: the same commit has the same bill.
 """

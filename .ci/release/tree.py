@@ -1,7 +1,7 @@
 """What is built: the source distribution of a tree, and from it, and nothing else, the wheels.
 
-A source distribution that lacks a file makes no wheel. All of it is under target/, where a second build finds what
-the first compiled.
+A source distribution that lacks a file makes no wheel. All of it is under target/, where a second
+build finds what the first compiled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def absolute(page: str, address: str, tag: str) -> str:
-    """A page of the root whose links and pictures work anywhere: those of files lead into the repository.
+    """A page of the root whose links and pictures of files lead into the repository.
 
     Links inside pictures' texts, anchors of the page and what is code stay.
     """
@@ -105,8 +105,8 @@ def wheel(folder: Path, cpu: str, bill: Path, out: Path, built: Path) -> Path:
     if shutil.which("rustup"):
         subprocess.run(["rustup", "target", "add", target], check=True, capture_output=True)
     home = os.environ.get("CARGO_HOME") or str(Path.home() / ".cargo")
-    # A wheel names no folder of the machine that built it. Both folders are below one, whatever the version: what
-    # cargo keeps is kept for these very flags.
+    # A wheel names no folder of the machine that built it. Both folders are below one, whatever the
+    # version: what cargo keeps is kept for these very flags.
     assert folder.is_relative_to(built.parent)
     remapped = [
         f"--remap-path-prefix={home}=/cargo",
