@@ -8,6 +8,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -393,3 +394,12 @@ def test_the_source_distribution_has_what_its_crates_compile(tmp_path: Path) -> 
     # A second one takes away what the tree has no more.
     (folder / "stale.rs").write_text("")
     assert not (tree.unpacked(archive, tmp_path) / "stale.rs").exists()
+
+
+def test_what_wheels_are_tried_by_is_of_this_package() -> None:
+    # Its servers are started by a shell, and end with it.
+    done = subprocess.run(
+        [ROOT / ".ci" / "wheel", "--installed", sys.executable], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "three rows came back right from two servers" in done.stdout
