@@ -134,6 +134,8 @@ def laboratory(root: Path, out: Path) -> Path:
     with zipfile.ZipFile(made) as packed:
         if f"hushtable_lab-{version}.dist-info/licenses/LICENSE" not in packed.namelist():
             raise fields.Refused(f"{made.name} has no licence")
+    # pip leaves it to its owner alone.
+    made.chmod(0o644)
     return made
 
 
