@@ -1,6 +1,7 @@
 """Makes a release, or a part of it: `make release VERSION=0.2.0`, `make wheel`.
 
 python .ci/release release VERSION [--cpus x86_64,aarch64] [--sign KEY] [--day 2026-11-28]
+python .ci/release cut VERSION              the commit of a release, and nothing else
 python .ci/release wheels [--cpus x86_64]   source distribution, and wheels of it, into dist/
 python .ci/release notices [--check]        THIRD-PARTY-NOTICES.txt
 python .ci/release image                    what the image is made of, pinned by hash and digest
@@ -248,9 +249,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python .ci/release")
     commands = parser.add_subparsers(dest="command", required=True)
     whole = commands.add_parser("release")
-    whole.add_argument("version")
     whole.add_argument("--sign", type=Path)
-    whole.add_argument("--day", default=datetime.now(UTC).strftime("%Y-%m-%d"))
+    for parts in (whole, commands.add_parser("cut")):
+        parts.add_argument("version")
+        parts.add_argument("--day", default=datetime.now(UTC).strftime("%Y-%m-%d"))
     for parts in (whole, commands.add_parser("wheels")):
         parts.add_argument(
             "--cpus", type=lambda text: text.replace(",", " ").split(), default=[*CPUS]
@@ -262,6 +264,8 @@ def main() -> int:
     try:
         if given.command == "release":
             release(given.version, given.cpus, given.sign, given.day)
+        elif given.command == "cut":
+            cut(given.version, given.day)
         elif given.command == "wheels":
             wheels(given.cpus)
         elif given.command == "notices":
