@@ -204,15 +204,17 @@ pub enum CodecError {
         /// Bytes given.
         found: usize,
     },
-    /// `int8` cannot hold a NaN or an infinity.
+    /// Codes with a scale cannot hold a NaN or an infinity.
     #[error(
-        "row {row}, column {column} is NaN or infinite, which int8 cannot hold; clean the row or use f32, f16 or bf16"
+        "row {row}, column {column} is NaN or infinite, which {dtype} cannot hold; clean the row or use f32, f16 or bf16"
     )]
     NonFinite {
         /// Which row.
         row: u64,
         /// Which value of it.
         column: usize,
+        /// The type that cannot hold it.
+        dtype: &'static str,
     },
     /// A finite value would become infinite.
     #[error(

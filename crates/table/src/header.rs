@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dtype::DType;
+use crate::dtype::{DType, Group};
 use crate::error::{HeaderError, RowsError};
 use crate::names::repeated_name;
 use crate::shape::Shape;
@@ -21,12 +21,9 @@ struct TensorEntry {
     data_offsets: [u64; 2],
 }
 
-/// Bytes of all scales, which stand before the weights: 0 unless the table is `int8`.
+/// Bytes of all scales, which stand before the weights: 0 of plain values.
 pub(crate) fn scales_bytes(shape: Shape) -> u64 {
-    match shape.dtype() {
-        DType::Int8 => shape.rows() * 4,
-        DType::Bf16 | DType::F16 | DType::F32 => 0,
-    }
+    shape.rows() * shape.dtype().scales_bytes(shape.dim()) as u64
 }
 
 /// The first [`DATA_OFFSET`] bytes of the file.
@@ -68,16 +65,26 @@ fn check_tensors(shape: Shape, head: &[u8]) -> Result<(), HeaderError> {
 /// The tensors of a table of this shape, by name.
 fn tensors(shape: Shape) -> BTreeMap<String, TensorEntry> {
     let (scales_end, end) = (scales_bytes(shape), shape.content_bytes());
+    let (rows, dim, dtype) = (shape.rows(), shape.dim(), shape.dtype());
+    let width = match dtype {
+        // Packed: as many bytes.
+        DType::Int4(_) | DType::Int2(_) => dtype.codes_bytes(dim),
+        _ => dim,
+    };
     let weight = TensorEntry {
-        dtype: shape.dtype().safetensors_name().to_owned(),
-        shape: vec![shape.rows(), shape.dim() as u64],
+        dtype: dtype.safetensors_name().to_owned(),
+        shape: vec![rows, width as u64],
         data_offsets: [scales_end, end],
     };
     let mut tensors = BTreeMap::from([("weight".to_owned(), weight)]);
-    if scales_end > 0 {
+    if let Some((code, group)) = dtype.coding().filter(|_| scales_end > 0) {
+        let shape = match group {
+            Group::Row => vec![rows],
+            _ => vec![rows, group.count(dim) as u64],
+        };
         let scale = TensorEntry {
-            dtype: "F32".to_owned(),
-            shape: vec![shape.rows()],
+            dtype: if code.scale_bytes() == 2 { "BF16" } else { "F32" }.to_owned(),
+            shape,
             data_offsets: [0, scales_end],
         };
         tensors.insert("scale".to_owned(), scale);
@@ -94,18 +101,30 @@ mod tests {
     #[test]
     fn the_reference_reader_agrees() {
         for dtype in DType::ALL {
-            let shape = Shape::new(5, 3, dtype).unwrap();
+            let shape = Shape::new(5, 70, dtype).unwrap();
             let mut file = encode_header(shape);
             file.resize(DATA_OFFSET + shape.content_bytes() as usize, 0);
             let tensors = SafeTensors::deserialize(&file).unwrap();
-            let weight = tensors.tensor("weight").unwrap();
-            assert_eq!(weight.shape(), [5, 3]);
-            assert_eq!(tensors.len(), if dtype == DType::Int8 { 2 } else { 1 });
-            if dtype == DType::Int8 {
-                assert_eq!(weight.dtype(), Dtype::I8);
-                assert_eq!(tensors.tensor("scale").unwrap().shape(), [5]);
-            }
             check_header(shape, &file[..DATA_OFFSET], file.len() as u64).unwrap();
+            let weight = tensors.tensor("weight").unwrap();
+            let width = match dtype {
+                DType::Int4(_) => 35,
+                DType::Int2(_) => 18,
+                _ => 70,
+            };
+            assert_eq!(weight.shape(), [5, width]);
+            let Some((_, group)) = dtype.coding() else {
+                assert_eq!(tensors.len(), 1);
+                continue;
+            };
+            let scale = tensors.tensor("scale").unwrap();
+            match group {
+                Group::Row => assert_eq!(scale.shape(), [5]),
+                Group::Of32 => assert_eq!(scale.shape(), [5, 3]),
+                Group::Of64 => assert_eq!(scale.shape(), [5, 2]),
+                Group::Of128 => assert_eq!(scale.shape(), [5, 1]),
+            }
+            assert_eq!(weight.dtype() == Dtype::I8, dtype == DType::Int8);
         }
     }
 

@@ -5,7 +5,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `manifest.json` | name, format version, shape, BLAKE3 of the content and of `rows.sums`, a checksum of itself |
-//! | `rows.safetensors` | tensor `weight`, and for `int8` a tensor `scale`; any safetensors reader opens it |
+//! | `rows.safetensors` | tensor `weight`, and of rows with scales a tensor `scale`; any safetensors reader opens it |
 //! | `rows.sums` | one CRC-32 a row, so that damage is pinned to a row |
 //! | `rows.tree` | the tree of hashes that the content's BLAKE3 is the top of |
 //! | `rows.patch` | where there is one, the rows that a [`patch`] changed |
@@ -72,7 +72,7 @@ mod writer;
 
 pub use build::{BuildSpec, build};
 pub use codec::{decode_rows, encode_rows};
-pub use dtype::{DType, UnknownDType};
+pub use dtype::{DType, Group, UnknownDType};
 pub use error::{CodecError, Error, HeaderError, ManifestError, RowsError};
 pub use listed::unlisted;
 pub use manifest::{FORMAT_VERSION, Manifest};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::dtype::DType;
+use crate::dtype::{DType, NAMES};
 use crate::error::{Error, ManifestError};
 use crate::shape::Shape;
 use crate::version::{Hashing, Version};
@@ -117,10 +117,10 @@ impl Manifest {
             return Err(ManifestError::UnknownKey { key: key.chars().take(64).collect() });
         }
 
-        let dtype = entries.text("dtype")?.parse().map_err(|_| ManifestError::Value {
-            key: "dtype",
-            expected: "f32, f16, bf16 or int8",
-        })?;
+        let dtype = entries
+            .text("dtype")?
+            .parse()
+            .map_err(|_| ManifestError::Value { key: "dtype", expected: NAMES })?;
         let dim = usize::try_from(entries.number("dim")?).unwrap_or(usize::MAX);
         let shape = Shape::new(entries.number("rows")?, dim, dtype)?;
         let (expected, found) = (shape.row_bytes() as u64, entries.number("row_bytes")?);

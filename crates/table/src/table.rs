@@ -24,8 +24,8 @@ use crate::version::{ContentHasher, Hashing, Version};
 
 /// A table that can be read: an opened bundle, or one in memory.
 ///
-/// Rows are read as *served*: little-endian, row-major; an `int8` row is its f32 scale and then
-/// its bytes.
+/// Rows are read as *served*: little-endian, row-major; a row with scales is its scales and then
+/// its codes.
 #[derive(Clone)]
 pub struct Table {
     manifest: Manifest,
@@ -180,18 +180,13 @@ impl Table {
             return Err(Error::RowRange { first, count, rows });
         }
         let start = first as usize * row_bytes;
+        let widths = widths(shape);
         match &*self.storage {
             Storage::Memory(served) => out.copy_from_slice(&served[start..start + out.len()]),
-            Storage::Mapped { rows: file, .. } if shape.dtype() == DType::Int8 => {
+            Storage::Mapped { rows: file, .. } if widths.0 > 0 => {
                 let (scales, codes) = file[DATA_OFFSET..].split_at(scales_bytes(shape) as usize);
                 let first = first as usize;
-                let rows = scales[4 * first..]
-                    .chunks_exact(4)
-                    .zip(codes[first * shape.dim()..].chunks_exact(shape.dim()));
-                for (row, (scale, codes)) in out.chunks_exact_mut(row_bytes).zip(rows) {
-                    row[..4].copy_from_slice(scale);
-                    row[4..].copy_from_slice(codes);
-                }
+                join(widths, &scales[widths.0 * first..], &codes[widths.1 * first..], out);
             }
             Storage::Mapped { rows: file, .. } => {
                 out.copy_from_slice(&file[DATA_OFFSET + start..][..out.len()]);
@@ -213,25 +208,22 @@ impl Table {
             return self.copy_base_rows(first, out);
         };
         let shape = self.shape();
-        let (row_bytes, dim) = (shape.row_bytes(), shape.dim());
+        let (row_bytes, widths) = (shape.row_bytes(), widths(shape));
         let count = out.len() / row_bytes;
         if !out.len().is_multiple_of(row_bytes) || first + count as u64 > shape.rows() {
             return self.copy_base_rows(first, out);
         }
         let read = |at: u64, out: &mut [u8]| file.read_exact_at(out, DATA_OFFSET as u64 + at);
-        let mut read_rows = || match shape.dtype() {
-            DType::Int8 => {
-                let (mut scales, mut codes) = (vec![0; 4 * count], vec![0; count * dim]);
-                read(4 * first, &mut scales)?;
-                read(scales_bytes(shape) + first * dim as u64, &mut codes)?;
-                let parts = scales.chunks_exact(4).zip(codes.chunks_exact(dim));
-                for (row, (scale, codes)) in out.chunks_exact_mut(row_bytes).zip(parts) {
-                    row[..4].copy_from_slice(scale);
-                    row[4..].copy_from_slice(codes);
-                }
+        let mut read_rows = || match widths.0 {
+            0 => read(first * row_bytes as u64, out),
+            _ => {
+                let (mut scales, mut codes) =
+                    (vec![0; widths.0 * count], vec![0; widths.1 * count]);
+                read(first * widths.0 as u64, &mut scales)?;
+                read(scales_bytes(shape) + first * widths.1 as u64, &mut codes)?;
+                join(widths, &scales, &codes, out);
                 Ok(())
             }
-            _ => read(first * row_bytes as u64, out),
         };
         read_rows().map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => self.rows_error(bundle::ROWS, RowsError::Lost),
@@ -337,6 +329,21 @@ impl Table {
     pub(crate) fn rows_error(&self, name: &str, source: RowsError) -> Error {
         let folder = self.path.clone().unwrap_or_else(|| self.name().into());
         Error::Rows { path: folder.join(name), source }
+    }
+}
+
+/// Bytes of a row's scales and of its codes, which lie apart in the file.
+fn widths(shape: Shape) -> (usize, usize) {
+    let dtype = shape.dtype();
+    (dtype.scales_bytes(shape.dim()), dtype.codes_bytes(shape.dim()))
+}
+
+/// Rows as served, of their scales and codes.
+fn join(widths: (usize, usize), scales: &[u8], codes: &[u8], out: &mut [u8]) {
+    let parts = scales.chunks_exact(widths.0).zip(codes.chunks_exact(widths.1));
+    for (row, (scales, codes)) in out.chunks_exact_mut(widths.0 + widths.1).zip(parts) {
+        row[..widths.0].copy_from_slice(scales);
+        row[widths.0..].copy_from_slice(codes);
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use crate::bundle;
 use crate::codec::count_nonfinite;
-use crate::dtype::DType;
 use crate::error::Error;
 use crate::header::{DATA_OFFSET, encode_header, scales_bytes};
 use crate::layout::Layout;
@@ -78,30 +77,30 @@ impl BundleWriter {
             .write_all(&self.scratch)
             .map_err(Error::io("write", self.staging.file_path(bundle::SUMS)))?;
 
-        match shape.dtype() {
-            DType::Int8 => self.write_split(served),
-            DType::Bf16 | DType::F16 | DType::F32 => {
+        match shape.dtype().scales_bytes(shape.dim()) {
+            0 => {
                 let offset = DATA_OFFSET as u64 + self.weights_done;
                 self.weights_done += served.len() as u64;
                 self.write_rows(served, offset)
             }
+            scales => self.write_split(served, scales),
         }
     }
 
-    /// `int8` rows: scales to the first tensor, weights to the second.
-    fn write_split(&mut self, served: &[u8]) -> Result<(), Error> {
+    /// Rows with scales: so many bytes of each to the first tensor, codes to the second.
+    fn write_split(&mut self, served: &[u8], scales: usize) -> Result<(), Error> {
         let rows = served.chunks_exact(self.shape.row_bytes());
         let mut split = std::mem::take(&mut self.scratch);
         split.clear();
         for row in rows.clone() {
-            split.extend_from_slice(&row[..4]);
+            split.extend_from_slice(&row[..scales]);
         }
         self.write_rows(&split, DATA_OFFSET as u64 + self.scales_done)?;
         self.scales_done += split.len() as u64;
 
         split.clear();
         for row in rows {
-            split.extend_from_slice(&row[4..]);
+            split.extend_from_slice(&row[scales..]);
         }
         let offset = DATA_OFFSET as u64 + scales_bytes(self.shape) + self.weights_done;
         self.write_rows(&split, offset)?;

@@ -231,7 +231,9 @@ async fn bags_go_through_tls_with_every_generator_that_servers_take() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bags_of_all_number_types_are_fetched() {
-    for dtype in [DType::Int8, DType::F16, DType::Bf16] {
+    let codes = ["int8", "int4", "int4/32", "int2", "fp8_e4m3", "fp8_e5m2"];
+    let codes = codes.map(|name| name.parse().unwrap());
+    for dtype in [DType::F16, DType::Bf16].into_iter().chain(codes) {
         let values: Vec<f32> = (0..ROWS * 3).map(|i| (i % 89) as f32 - 40.0).collect();
         let table = || {
             let table = Table::from_weight("edge", ROWS, 3, dtype, &values).unwrap();

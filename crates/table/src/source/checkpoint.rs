@@ -332,7 +332,7 @@ fn bundle_tensor(name: &str, path: &Path) -> Result<Stored, Error> {
     let element = match shape.dtype() {
         DType::Bf16 => Element::Bf16,
         DType::F16 => Element::F16,
-        DType::F32 | DType::Int8 => Element::F32,
+        _ => Element::F32,
     };
     let info = TensorInfo {
         name: name.to_owned(),

@@ -394,7 +394,7 @@ fn values_that_do_not_fit_are_refused_with_their_place() {
     values[399_998] = f64::NAN;
     assert!(matches!(
         build_as(&write(&values), DType::Int8),
-        Err(Error::Codec(CodecError::NonFinite { row: 199_999, column: 0 }))
+        Err(Error::Codec(CodecError::NonFinite { row: 199_999, column: 0, .. }))
     ));
     // After three failed builds the first bundle stands, and nothing lies beside it.
     assert_eq!(Table::open(&out).unwrap().version(), good.version());

@@ -113,8 +113,8 @@ mod tests {
         assert!(matches!(found, ReplyDefect::ParameterSet { .. }), "{found:?}");
         let found = check(wire::OnionInfoReply { dim: 63, ..reply() });
         assert!(matches!(found, ReplyDefect::RowBytes { found: 68, .. }), "{found:?}");
-        let found = check(wire::OnionInfoReply { dtype: 9, ..reply() });
-        assert_eq!(found, ReplyDefect::DType { found: 9 });
+        let found = check(wire::OnionInfoReply { dtype: 99, ..reply() });
+        assert_eq!(found, ReplyDefect::DType { found: 99 });
         let found = check(wire::OnionInfoReply { version: vec![0; 31].into(), ..reply() });
         assert_eq!(found, ReplyDefect::VersionBytes { found: 31 });
         let found = check(wire::OnionInfoReply { queries_per_request_max: 0, ..reply() });

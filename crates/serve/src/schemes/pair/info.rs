@@ -146,8 +146,8 @@ mod tests {
     fn each_field_that_cannot_be_is_named() {
         let reply = || wire::TableInfoReply::from(&info());
         let check = |reply: wire::TableInfoReply| TableInfo::try_from(reply).unwrap_err();
-        let found = check(wire::TableInfoReply { dtype: 9, ..reply() });
-        assert_eq!(found, ReplyDefect::DType { found: 9 });
+        let found = check(wire::TableInfoReply { dtype: 99, ..reply() });
+        assert_eq!(found, ReplyDefect::DType { found: 99 });
         let found = check(wire::TableInfoReply { side: 0, ..reply() });
         assert_eq!(found, ReplyDefect::Side { found: 0 });
         let found = check(wire::TableInfoReply { version: vec![0; 31].into(), ..reply() });

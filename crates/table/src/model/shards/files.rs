@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use super::{MapScheme, ShardMap};
 use crate::bundle;
-use crate::dtype::DType;
 use crate::error::Error;
 use crate::header::{DATA_OFFSET, scales_bytes};
 use crate::model::{Model, ModelManifest, places};
@@ -173,12 +172,13 @@ impl Pieces<'_> {
             let at = DATA_OFFSET as u64 + start + first * width;
             piece(bundle::ROWS, rows_bytes, at, count * width);
         };
-        match shape.dtype() {
-            DType::Int8 => {
-                range(0, 4);
-                range(scales_bytes(shape), shape.dim() as u64);
+        let dtype = shape.dtype();
+        match dtype.scales_bytes(shape.dim()) as u64 {
+            0 => range(0, shape.row_bytes() as u64),
+            scales => {
+                range(0, scales);
+                range(scales_bytes(shape), dtype.codes_bytes(shape.dim()) as u64);
             }
-            _ => range(0, shape.row_bytes() as u64),
         }
     }
 }
