@@ -23,7 +23,7 @@ class TableInfo:
         name: the table's name.
         rows: rows; ids run from 0 to ``rows - 1``.
         dim: values in a row.
-        dtype: how a value is stored and served: ``f32``, ``f16``, ``bf16`` or ``int8``.
+        dtype: how a value is stored and served, see :meth:`hushtable.Table.from_weight`.
         row_bytes: bytes of a row as served.
         version: BLAKE3 of the content, in hex: the two servers must agree on it.
     """

@@ -78,7 +78,7 @@ class ModelTable:
         version: what its content hashes to.
         rows: how many rows.
         dim: values a row.
-        dtype: how a value is stored: ``f32``, ``f16``, ``bf16`` or ``int8``.
+        dtype: how a value is stored, see :meth:`hushtable.Table.from_weight`.
         layout: the version of its layout; None without one.
     """
 
@@ -311,7 +311,8 @@ class Model:
             spec: a TOML file that says it one by one, see :class:`ModelSpec`.
             max_ids: the most ids of one inference, for features that say nothing else.
             pooling: ``sum``, ``mean`` or ``none``, for features that say nothing else.
-            dtype: ``f32``, ``f16``, ``bf16`` or ``int8``; each tensor's own by default.
+            dtype: how to store values, see :meth:`hushtable.Table.from_weight`; each tensor's own
+                by default.
             dense: keep the tensors that are no tables.
             progress: called with (bytes done, bytes).
 

@@ -87,7 +87,7 @@ class Table:
         if self._path is not None:
             return _opened_again, (self._path.absolute(), self._info.version)
         info = self._info
-        return _made_again, (self.rows(np.arange(info.rows)), info.name, info.dtype, info.version)
+        return _made_again, (info.name, info.rows, info.dim, info.dtype, self._native.served())
 
     @classmethod
     def from_weight(cls, weight: Any, *, name: str = "table", dtype: str = "f32") -> Table:
@@ -98,8 +98,9 @@ class Table:
                 torch ``nn.Embedding`` or ``nn.EmbeddingBag`` that gives rows of its weight as they
                 are.
             name: what to call it, 1 to 128 bytes.
-            dtype: how to store values: ``f32``, ``f16``, ``bf16``, or ``int8`` with one scale a
-                row.
+            dtype: how to store values: ``f32``, ``f16`` or ``bf16``; or codes with a scale a row,
+                ``int8``, ``int4``, ``int2``, ``fp8_e4m3`` or ``fp8_e5m2``, the last four also with
+                a scale for 32, 64 or 128 values (``int4/32``).
 
         Raises:
             ConfigError: not two dimensions, no real numbers, values that are masked or not there
@@ -340,7 +341,7 @@ def build_table(
         out: the folder to make.
         name: the table's name; the file's name without its ending by default.
         key: which tensor; may be left out where there is only one that can be a table.
-        dtype: ``f32``, ``f16``, ``bf16`` or ``int8``; the source's own by default.
+        dtype: how to store values, see :meth:`Table.from_weight`; the source's own by default.
         progress: called with (rows done, rows) about once a MiB.
 
     Raises:
@@ -421,8 +422,5 @@ def _opened_again(path: Path, version: str) -> Table:
     return table
 
 
-def _made_again(weight: FloatArray, name: str, dtype: str, version: str) -> Table:
-    table = Table.from_weight(weight, name=name, dtype=dtype)
-    if table.info.version != version:
-        raise TableError(f"a table {name!r} of {dtype} in memory cannot be copied: save it first")
-    return table
+def _made_again(name: str, rows: int, dim: int, dtype: str, served: bytes) -> Table:
+    return Table(_native.Table.from_served(name, rows, dim, dtype, served))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hushtable_table::{BuildSpec, DType, Source, Table, decode_rows, encode_rows, patch};
+use hushtable_table::{BuildSpec, DType, Shape, Source, Table, decode_rows, encode_rows, patch};
 use numpy::{IntoPyArray, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 
@@ -41,6 +41,28 @@ impl NativeTable {
             .detach(|| Table::from_weight(name, rows as u64, dim, dtype, values))
             .map_err(Failure::from)?;
         Ok(Self { table })
+    }
+
+    /// A table in memory from its rows as served.
+    #[staticmethod]
+    fn from_served(
+        py: Python<'_>,
+        name: &str,
+        rows: u64,
+        dim: usize,
+        dtype: &str,
+        served: &[u8],
+    ) -> PyResult<Self> {
+        let dtype = parse_dtype(dtype)?;
+        let make = || Table::from_served(name, Shape::new(rows, dim, dtype)?, served.to_vec());
+        Ok(Self { table: py.detach(make).map_err(Failure::from)? })
+    }
+
+    /// All rows as served.
+    fn served(&self, py: Python<'_>) -> PyResult<Vec<u8>> {
+        let mut served = vec![0; self.table.shape().content_bytes() as usize];
+        py.detach(|| self.table.copy_rows(0, &mut served)).map_err(Failure::from)?;
+        Ok(served)
     }
 
     /// Writes the table as a bundle, in one step.

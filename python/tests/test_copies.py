@@ -102,7 +102,7 @@ def test_a_table_is_opened_again_or_goes_along(
 ) -> None:
     opened = pickle.loads(pickle.dumps(hushtable.Table.open(bundle)))
     assert np.array_equal(opened.rows([4]), weight[[4]])
-    for dtype in ("f32", "f16", "bf16"):
+    for dtype in ("f32", "f16", "bf16", "int8", "int4", "int2/32", "fp8_e4m3"):
         table = hushtable.Table.from_weight(weight[:9], dtype=dtype)
         same = pickle.loads(pickle.dumps(table))
         assert same.info == table.info

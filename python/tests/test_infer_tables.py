@@ -30,7 +30,7 @@ def described(count: int, activation: str, *, mapped: bool = True) -> str:
     return text
 
 
-def build(folder: Path, count: int) -> Model:
+def build(folder: Path, count: int, dtype: str | None = None) -> Model:
     random = np.random.default_rng(count)
     found = {f"emb_l.{at}.weight": random.normal(size=(ROWS, DIM)) for at in range(count)}
     for name, (outputs, inputs) in LAYERS.items():
@@ -38,7 +38,7 @@ def build(folder: Path, count: int) -> Model:
         found[f"{name}.weight"] = random.normal(scale=inputs**-0.5, size=(outputs, inputs))
         found[f"{name}.bias"] = random.normal(scale=0.1, size=outputs)
     np.savez(folder / "checkpoint.npz", **{name: own.astype("f4") for name, own in found.items()})
-    return Model.build(folder / "checkpoint.npz", folder / "clicks", name="clicks")
+    return Model.build(folder / "checkpoint.npz", folder / "clicks", name="clicks", dtype=dtype)
 
 
 def logits(folder: Path, spec: str, dense: np.ndarray, sparse: np.ndarray) -> np.ndarray:

@@ -177,7 +177,7 @@ def test_generators(deployment: Deployment, weight: np.ndarray, prg: str) -> Non
         assert np.array_equal(client.lookup([1, 2999]), weight[[1, 2999]])
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "int8"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "int8", "int4", "int2/32", "fp8_e4m3"])
 def test_rows_of_each_dtype_are_those_of_the_table(
     tmp_path: Any, weight: np.ndarray, dtype: str
 ) -> None:

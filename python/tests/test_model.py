@@ -133,7 +133,7 @@ key = "state_dict.emb_l.1.weight"
         ("[[feature]]\nname = 'a b'\ntable = 'emb_l.0'", "cannot name a feature"),
         ("[tables.a]\nkey = 'no'", "no tensor"),
         ("[tables.a]\nkey = 'state_dict.steps'", "no table: a table has two dimensions"),
-        ("[tables.a]\nkey = 'state_dict.emb_l.0.weight'\ndtype = 'f8'", "f32, f16, bf16 or int8"),
+        ("[tables.a]\nkey = 'state_dict.emb_l.0.weight'\ndtype = 'f8'", "f32, f16, bf16, int8"),
     ],
 )
 def test_bad_specs_are_one_line(text: str, said: str, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_patched_table_is_the_one_that_a_rebuild_makes(base: Path, tmp_path: P
     np.testing.assert_array_equal(again.rows(np.arange(ROWS)), changed)
 
 
-@pytest.mark.parametrize("dtype", ["f16", "bf16", "int8"])
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "int8", "int4", "int2/32", "fp8_e5m2"])
 def test_rows_are_stored_in_the_tables_dtype(tmp_path: Path, dtype: str) -> None:
     values = weight()
     Table.from_weight(values, dtype=dtype).save(tmp_path / "base")

@@ -83,7 +83,13 @@ def test_a_layer_that_gives_something_else_is_left(
     assert source.lookups == 0, "what is left is not compared"
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "int8"])
+#: Of the largest value of a row, what no type rounds it by.
+STEPS = {"f32": 2.0**-20, "fp8_e4m3": 1, "fp8_e5m2": 1, "int4": 4, "int4/32": 4, "int2": 4}
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f32", "f16", "bf16", "int8", "int4", "int2", "int4/32", "fp8_e4m3", "fp8_e5m2"]
+)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -107,7 +113,7 @@ def test_what_a_table_rounds_is_no_difference(
     # One step more than the type rounds is another table.
     for row in (0, 1, ROWS - 1):
         other = rows_of.copy()
-        other[row, 3] += np.abs(rows_of[row]).max() * {"f32": 2.0**-20}.get(dtype, 2.0**-5)
+        other[row, 3] += np.abs(rows_of[row]).max() * STEPS.get(dtype, 2.0**-5)
         layer = plain(other, kind, **options)
         net = net_of(layer)
         with pytest.raises(hushtable.ConfigError, match=f"films and .* row {row}, column 3 is"):

@@ -47,7 +47,7 @@ def test_a_built_bundle_reads_back_as_its_source(tmp_path: Path, weight: np.ndar
 
 @pytest.mark.parametrize(
     ("dtype", "row_bytes", "error"),
-    [("f32", 96, 0.0), ("f16", 48, 2e-3), ("bf16", 48, 2e-2), ("int8", 28, 2e-2)],
+    [("f32", 96, 0.0), ("f16", 48, 2e-3), ("bf16", 48, 2e-2), ("int8", 28, 2e-2), ("int4", 14, 1)],
 )
 def test_each_dtype_survives_a_save(
     tmp_path: Path, weight: np.ndarray, dtype: str, row_bytes: int, error: float
@@ -172,7 +172,7 @@ def test_broken_bundles_are_typed_errors(tmp_path: Path, weight: np.ndarray) -> 
 def test_bad_weights_are_typed_errors() -> None:
     with pytest.raises(hushtable.ConfigError, match="2 dimensions"):
         hushtable.Table.from_weight(np.zeros(5))
-    with pytest.raises(hushtable.ConfigError, match="f32, f16, bf16 or int8"):
+    with pytest.raises(hushtable.ConfigError, match="f32, f16, bf16, int8, int4"):
         hushtable.Table.from_weight(np.zeros((5, 2)), dtype="f8")
     with pytest.raises(hushtable.TableError, match="rows"):
         hushtable.Table.from_weight(np.zeros((0, 2)))

@@ -49,7 +49,8 @@ pub fn build(
 ) -> Result<Manifest, Error> {
     check_name(&spec.name)?;
     let tensor = source.open()?;
-    let dtype = spec.dtype.unwrap_or(tensor.element().dtype());
+    let own = tensor.dtype().unwrap_or(tensor.element().dtype());
+    let dtype = spec.dtype.unwrap_or(own);
     let shape = Shape::new(tensor.rows(), tensor.dim(), dtype)?;
     let origin = spec.created_from.clone().unwrap_or_else(|| source.origin(tensor.name()));
     build_tensor(&tensor, shape, &spec.name, &origin, out, progress)
@@ -65,6 +66,7 @@ pub(crate) fn build_tensor<R: ReadAt>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Manifest, Error> {
     let keeps_bytes = tensor.element().is_stored_as(shape.dtype());
+    let keeps_codes = tensor.keeps_codes(shape.dtype());
     let mut writer = BundleWriter::new(out, shape)?;
 
     let (mut raw, mut values, mut served) = (Vec::new(), Vec::new(), Vec::new());
@@ -73,6 +75,9 @@ pub(crate) fn build_tensor<R: ReadAt>(
         tensor.read_rows(first, count, &mut raw)?;
         if keeps_bytes {
             writer.push(&raw)?;
+        } else if keeps_codes {
+            tensor.serve_codes(first, &raw, &mut served)?;
+            writer.push(&served)?;
         } else {
             tensor.convert(first, &raw, &mut values)?;
             served.resize(count * shape.row_bytes(), 0);

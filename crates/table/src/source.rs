@@ -27,7 +27,7 @@ pub(crate) use self::read_at::ReadAt;
 use self::read_at::SizedFile;
 pub(crate) use self::tensor::Tensor;
 pub use self::tensor::{Element, TensorInfo};
-use self::tensor::{Entry, select};
+use self::tensor::{Entry, is_scale_name, scales_among, scales_of, select};
 pub use self::torch::TorchError;
 pub use self::zip::ZipError;
 use crate::error::Error;
@@ -139,7 +139,7 @@ impl Source {
     /// Finds the tensor to build from.
     pub(crate) fn open(&self) -> Result<Tensor<SizedFile>, Error> {
         let file = open_file(self.path())?;
-        let entries = self.read_entries(&file)?;
+        let mut entries = self.read_entries(&file)?;
         let key = match self {
             Self::Npy { .. } => None,
             Self::Npz { key, .. } | Self::Safetensors { key, .. } | Self::Torch { key, .. } => {
@@ -147,8 +147,21 @@ impl Source {
             }
         };
         let wrong = |source| Error::Source { path: self.path().to_owned(), source };
+        let infos = || entries.iter().map(|entry| &entry.info);
+        let names = scales_among(infos());
+        let scales: Vec<Entry> =
+            entries.iter().filter(|entry| is_scale_name(&entry.info.name)).cloned().collect();
+        if key.is_none() {
+            entries.retain(|entry| !names.contains(&entry.info.name));
+        }
         let entry = select(entries, key).map_err(wrong)?;
-        Tensor::new(file, self.path(), entry).map_err(wrong)
+        let place =
+            scales_of(&entry.info, scales.iter().map(|entry| &entry.info)).map_err(wrong)?;
+        let tensor = Tensor::new(file, self.path(), entry).map_err(wrong)?;
+        match place.and_then(|place| scales.into_iter().nth(place)) {
+            Some(scales) => tensor.with_scales(open_file(self.path())?, scales).map_err(wrong),
+            None => Ok(tensor),
+        }
     }
 
     /// What a manifest says of a table built from this: the file's name, and the tensor's.
@@ -198,8 +211,21 @@ pub enum SourceError {
         /// How many there are.
         candidate_count: usize,
     },
+    /// The tensor has scales of blocks of rows and columns.
+    #[error(
+        "tensor {name:?} has the scales of blocks {scale:?}, and a table has scales of rows or of groups \
+         of their values; save the tensor dequantised, as bfloat16"
+    )]
+    BlockScales {
+        /// Its name.
+        name: String,
+        /// Theirs.
+        scale: String,
+    },
     /// The tensor's values are not floats that a table is made of.
-    #[error("tensor {name:?} holds {dtype} values; a table is built from f16, bf16, f32 or f64")]
+    #[error(
+        "tensor {name:?} holds {dtype} values; a table is built from f16, bf16, f32, f64, f8_e4m3 or f8_e5m2"
+    )]
     Element {
         /// Its name.
         name: String,
@@ -325,6 +351,19 @@ pub enum SourceError {
         byte_count: usize,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The scales of a tensor of 8-bit floats are of no shape that a table has.
+    #[error(
+        "the scales {scale:?} of tensor {name:?} have shape {shape:?}; a table has one for the tensor, one for \
+         each row, or in each row one for 32, 64 or 128 values: save the tensor dequantised, as bfloat16"
+    )]
+    Scales {
+        /// The tensor's name.
+        name: String,
+        /// Theirs.
+        scale: String,
+        /// Their shape.
+        shape: Vec<u64>,
     },
     /// A safetensors header is malformed.
     #[error("the safetensors header is malformed: {source}")]

@@ -129,7 +129,19 @@ impl Table {
         }
         let mut served = vec![0; shape.content_bytes() as usize];
         encode_rows_from(0, dtype, dim, values, &mut served)?;
+        Self::from_served(name, shape, served)
+    }
 
+    /// Makes a table in memory from rows as served.
+    ///
+    /// # Errors
+    /// [`Error::Name`], or [`Error::Codec`] when `served` has another length than the shape's rows.
+    pub fn from_served(name: &str, shape: Shape, served: Vec<u8>) -> Result<Self, Error> {
+        check_name(name)?;
+        if served.len() as u64 != shape.content_bytes() {
+            let (expected, found) = (shape.content_bytes() as usize, served.len());
+            return Err(CodecError::ByteCount { expected, found }.into());
+        }
         let mut content = ContentHasher::new(shape, Hashing::Tree);
         content.update(&served);
         let mut row_sums = blake3::Hasher::new();
@@ -145,7 +157,7 @@ impl Table {
             shape,
             content: content.finish(),
             row_sums: *row_sums.finalize().as_bytes(),
-            nonfinite_count: count_nonfinite(dtype, dim, &served),
+            nonfinite_count: count_nonfinite(shape.dtype(), shape.dim(), &served),
             created_from: "memory".to_owned(),
             patch: None,
         });

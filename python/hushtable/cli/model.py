@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..model import BuildPlan, Feature, Model, ModelPlan, ModelReport, verify_model
 from ..table import PARAMETERS
 from ._workers import RayAddress, RayInsecure, Workers, given_workers
-from .output import Json, command, print_facts, print_json, print_table, progress_bar
+from .output import DTYPES, Json, command, print_facts, print_json, print_table, progress_bar
 from .table import _killable
 
 _Folder = Annotated[
@@ -66,7 +66,8 @@ def build(
         str, typer.Option(help="sum, mean or none, of features that say nothing else.")
     ] = "sum",
     dtype: Annotated[
-        str | None, typer.Option(help="f32, f16, bf16 or int8; each tensor's own by default.")
+        str | None,
+        typer.Option("--dtype", "--quantize", help=f"{DTYPES}; each tensor's own by default."),
     ] = None,
     dense: Annotated[
         bool, typer.Option("--dense/--no-dense", help="Keep the tensors that are no tables.")

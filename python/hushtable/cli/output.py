@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _DIM, _RED, _BOLD_RED = "2", "31", "1;31"
 
+#: The types that a table's values are stored as, for help.
+DTYPES = (
+    "f32, f16, bf16, int8, int4, int2, fp8_e4m3 or fp8_e5m2 (the last four also with a scale for "
+    "32, 64 or 128 values: int4/32)"
+)
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 

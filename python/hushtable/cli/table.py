@@ -25,6 +25,7 @@ from ..table import (
 )
 from ._workers import RayAddress, RayInsecure, Workers, given_workers
 from .output import (
+    DTYPES,
     Json,
     command,
     describe_layout,
@@ -42,6 +43,7 @@ Bundle = Annotated[Path, typer.Argument(help="The bundle's folder.", show_defaul
     "mkdir -p bundles && hushtable table build items.npy bundles/items",
     "hushtable table build model.safetensors bundles/items --key item_embedding.weight",
     "hushtable table build model.pt bundles/items --dtype f16 --name items",
+    "hushtable table build items.npy bundles/items --quantize int4",
 )
 def build(
     source: Annotated[
@@ -56,7 +58,8 @@ def build(
         str | None, typer.Option(help="Which tensor; not needed where only one fits.")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="f32, f16, bf16 or int8; the source's own by default.")
+        str | None,
+        typer.Option("--dtype", "--quantize", help=f"{DTYPES}; the source's own by default."),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="The table's name; the source's file name by default.")

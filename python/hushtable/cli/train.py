@@ -22,7 +22,7 @@ from ..model import Model
 from ..table import Table
 from ._epsilon import read_epsilon
 from ._settings import Config, Log, LogJson, gathered, server_tls, with_settings
-from .output import Json, command, print_facts, print_json, print_table, progress_bar
+from .output import DTYPES, Json, command, print_facts, print_json, print_table, progress_bar
 
 _Folder = Annotated[Path, typer.Argument(help="The controller's folder.", metavar="FOLDER")]
 _Key = Annotated[
@@ -418,7 +418,7 @@ def export(
         typer.Option(help="Which table of the model; the trained table's name by default."),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="How to store numbers: f32, f16, bf16 or int8.")
+        str, typer.Option("--dtype", "--quantize", help=f"How to store numbers: {DTYPES}.")
     ] = "f32",
     since: Annotated[
         Path | None,

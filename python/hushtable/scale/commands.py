@@ -11,7 +11,7 @@ import typer
 from .._fdp import DEFAULT
 from ..cli._epsilon import read_epsilon
 from ..cli._workers import RayAddress, RayInsecure
-from ..cli.output import Json, command, print_facts, print_json, print_table
+from ..cli.output import DTYPES, Json, command, print_facts, print_json, print_table
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def export(
         ),
     ] = None,
     dtype: Annotated[
-        str, typer.Option(help="How to store numbers: f32, f16, bf16 or int8.")
+        str, typer.Option("--dtype", "--quantize", help=f"How to store numbers: {DTYPES}.")
     ] = "f32",
     ray: RayAddress = None,
     insecure: RayInsecure = False,

@@ -286,11 +286,17 @@ fn split_dense<'a>(
 ) -> (Vec<&'a Stored>, Vec<&'a Stored>) {
     let is_chosen =
         |stored: &&Stored| chosen.iter().any(|chosen| chosen.stored.info.name == stored.info.name);
+    // The scales of 8-bit floats are in their tables.
+    let scales = checkpoint.scales();
     let rest = checkpoint.stored().iter().filter(|stored| !is_chosen(stored));
     rest.partition(|stored| {
         let is_bundle = matches!(stored.content, Content::Bundle(..));
         // A safetensors header has its own meaning for this name.
         let is_reserved = stored.info.name == "__metadata__";
-        spec.dense && !is_bundle && !is_reserved && !choice::is_optimizer_state(&stored.info.name)
+        spec.dense
+            && !is_bundle
+            && !is_reserved
+            && !scales.contains(&stored.info.name)
+            && !choice::is_optimizer_state(&stored.info.name)
     })
 }

@@ -46,12 +46,13 @@ pub(super) fn choose<'a>(
     patterns: &[String],
 ) -> Result<Vec<&'a Stored>, ModelError> {
     let mut chosen = Vec::new();
+    let scales = checkpoint.scales();
     for stored in checkpoint.stored() {
         let name = &stored.info.name;
         let is_wanted = match patterns {
             // In a folder of tables, what could be one is one.
             [] if checkpoint.format() == CheckpointFormat::Folder => is_table(&stored.info),
-            [] => is_named_as_embedding(name) && is_table(&stored.info),
+            [] => is_named_as_embedding(name) && is_table(&stored.info) && !scales.contains(name),
             _ => patterns.iter().any(|pattern| matches(pattern, name)),
         };
         if is_wanted {

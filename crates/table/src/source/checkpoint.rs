@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::files::{FileId, Files, open_file};
 use super::joined::{Joined, Piece};
 use super::read_at::ReadAt;
-use super::tensor::{Element, Entry, Kind, Tensor, TensorInfo, strides_in_order};
+use super::tensor::{
+    Element, Entry, Kind, Tensor, TensorInfo, scales_among, scales_of, strides_in_order,
+};
 use super::{SourceError, distributed, folder, npy, npz, safetensors, torch};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -148,6 +150,11 @@ impl Checkpoint {
         self.tensors.iter().map(|tensor| &tensor.info)
     }
 
+    /// The names of the tensors that are scales of others.
+    pub(crate) fn scales(&self) -> HashSet<String> {
+        scales_among(self.tensors.iter().map(|tensor| &tensor.info))
+    }
+
     pub(crate) fn stored(&self) -> &[Stored] {
         &self.tensors
     }
@@ -211,8 +218,20 @@ impl Checkpoint {
             kind: stored.kind,
             info: stored.info.clone(),
         };
-        Tensor::new(joined, &self.path, entry)
-            .map_err(|source| Error::Source { path: self.path.clone(), source })
+        let wrong = |source| Error::Source { path: self.path.clone(), source };
+        let place = scales_of(&stored.info, self.tensors.iter().map(|tensor| &tensor.info))
+            .map_err(wrong)?;
+        let tensor = Tensor::new(joined, &self.path, entry).map_err(wrong)?;
+        let Some(scales) = place.map(|place| &self.tensors[place]) else { return Ok(tensor) };
+        let joined = self.join(scales)?;
+        let entry = Entry {
+            offset: 0,
+            byte_count: joined.size(),
+            strides: strides_in_order(&scales.info.shape),
+            kind: scales.kind,
+            info: scales.info.clone(),
+        };
+        tensor.with_scales(joined, entry).map_err(wrong)
     }
 }
 

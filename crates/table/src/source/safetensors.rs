@@ -53,6 +53,8 @@ pub(super) fn read_header(file: &impl ReadAt) -> Result<(Vec<Entry>, Metadata), 
             Dtype::F16 => Some(Element::F16),
             Dtype::F32 => Some(Element::F32),
             Dtype::F64 => Some(Element::F64),
+            Dtype::F8_E4M3 => Some(Element::Fp8E4m3),
+            Dtype::F8_E5M2 => Some(Element::Fp8E5m2),
             _ => None,
         };
         let (start, end) = tensor.data_offsets;

@@ -1,5 +1,6 @@
 //! One tensor in a file: what it is, where it lies, and its rows.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -7,7 +8,8 @@ use serde::Serialize;
 
 use super::SourceError;
 use super::read_at::ReadAt;
-use crate::dtype::DType;
+use crate::codec::decode_rows;
+use crate::dtype::{DType, Group};
 use crate::error::{CodecError, Error};
 
 /// How many names an error lists.
@@ -26,6 +28,10 @@ pub enum Element {
     F32,
     /// Double precision; rounded to f32 on the way in.
     F64,
+    /// Eight bits, four of them the exponent's; with scales beside them, or as they are.
+    Fp8E4m3,
+    /// Eight bits, five of them the exponent's; with scales beside them, or as they are.
+    Fp8E5m2,
 }
 
 impl Element {
@@ -35,6 +41,7 @@ impl Element {
             Self::Bf16 | Self::F16 => 2,
             Self::F32 => 4,
             Self::F64 => 8,
+            Self::Fp8E4m3 | Self::Fp8E5m2 => 1,
         }
     }
 
@@ -44,13 +51,67 @@ impl Element {
             Self::Bf16 => DType::Bf16,
             Self::F16 => DType::F16,
             Self::F32 | Self::F64 => DType::F32,
+            Self::Fp8E4m3 => DType::Fp8E4m3(Group::Row),
+            Self::Fp8E5m2 => DType::Fp8E5m2(Group::Row),
         }
     }
 
     /// Whether a table of `dtype` holds the very bytes of the source.
     pub(crate) fn is_stored_as(self, dtype: DType) -> bool {
-        self != Self::F64 && self.dtype() == dtype
+        self != Self::F64 && !self.is_float8() && self.dtype() == dtype
     }
+
+    /// Whether values may have scales beside them.
+    pub(crate) fn is_float8(self) -> bool {
+        matches!(self, Self::Fp8E4m3 | Self::Fp8E5m2)
+    }
+}
+
+/// What the scales of a tensor of 8-bit floats are called: `weight_scale`, `weight.scale` or `scale` of
+/// `weight`.
+pub(crate) fn scale_names(name: &str) -> [String; 3] {
+    let folder = name.rfind('.').map_or("", |dot| &name[..=dot]);
+    [format!("{name}_scale"), format!("{name}.scale"), format!("{folder}scale")]
+}
+
+/// What the scales of blocks of rows and columns are called, which a table has no place for.
+fn block_scale_names(name: &str) -> [String; 2] {
+    let folder = name.rfind('.').map_or("", |dot| &name[..=dot]);
+    [format!("{name}_scale_inv"), format!("{folder}scale_inv")]
+}
+
+/// Whether a tensor may be the scales of another.
+pub(crate) fn is_scale_name(name: &str) -> bool {
+    name.ends_with("scale") || name.ends_with("scale_inv")
+}
+
+/// The names of all tensors that are scales of others.
+pub(crate) fn scales_among<'a>(
+    tensors: impl Iterator<Item = &'a TensorInfo> + Clone,
+) -> HashSet<String> {
+    let is_float8 = |info: &&TensorInfo| info.element.is_some_and(Element::is_float8);
+    let named: HashSet<String> =
+        tensors.clone().filter(is_float8).flat_map(|info| scale_names(&info.name)).collect();
+    tensors.map(|info| &info.name).filter(|name| named.contains(*name)).cloned().collect()
+}
+
+/// Which of the tensors are the scales of `of`; none where it has none.
+///
+/// # Errors
+/// [`SourceError::BlockScales`] where it has some that a table has no place for.
+pub(crate) fn scales_of<'a>(
+    of: &TensorInfo,
+    mut tensors: impl Iterator<Item = &'a TensorInfo> + Clone,
+) -> Result<Option<usize>, SourceError> {
+    if !of.element.is_some_and(Element::is_float8) {
+        return Ok(None);
+    }
+    let (names, blocks) = (scale_names(&of.name), block_scale_names(&of.name));
+    if let Some(info) = tensors.clone().find(|info| blocks.contains(&info.name)) {
+        let (name, scale) = (of.name.clone(), info.name.clone());
+        return Err(SourceError::BlockScales { name, scale });
+    }
+    Ok(tensors.position(|info| names.contains(&info.name)))
 }
 
 /// A tensor that a file holds.
@@ -205,6 +266,8 @@ pub(crate) struct Tensor<R> {
     dim: usize,
     offset: u64,
     row_stride_bytes: u64,
+    /// Of 8-bit floats: one for all, or some a row.
+    scales: Option<Box<Self>>,
 }
 
 impl<R: ReadAt> Tensor<R> {
@@ -243,7 +306,82 @@ impl<R: ReadAt> Tensor<R> {
             dim: usize::try_from(dim).unwrap_or(usize::MAX),
             offset,
             row_stride_bytes,
+            scales: None,
         })
+    }
+
+    /// The tensor of 8-bit floats with the scales beside it, which the file has as `entry`: one number, or
+    /// for each row one or one for each 32, 64 or 128 of its values.
+    ///
+    /// # Errors
+    /// [`SourceError::Scales`] for any others, and the errors of [`new`](Self::new).
+    pub(crate) fn with_scales(mut self, file: R, entry: Entry) -> Result<Self, SourceError> {
+        let Entry { mut info, mut strides, .. } = entry.clone();
+        let (scale, shape) = (info.name.clone(), info.shape.clone());
+        let count = shape.iter().fold(1_u64, |count, size| count.saturating_mul(*size));
+        match shape[..] {
+            _ if count == 1 => (info.shape, strides) = (vec![1, 1], vec![1, 1]),
+            [rows] if rows == self.rows => {
+                (info.shape, strides) = (vec![rows, 1], vec![strides[0], 1]);
+            }
+            _ => {}
+        }
+        if info.shape.len() != 2 {
+            return Err(SourceError::Scales { name: self.name, scale, shape });
+        }
+        let scales = Self::new(file, &self.path, Entry { info, strides, ..entry })?;
+        let one = scales.rows == 1 && scales.dim == 1;
+        self.scales = Some(Box::new(scales));
+        match one || self.dtype().is_some() {
+            true => Ok(self),
+            false => Err(SourceError::Scales { name: self.name, scale, shape }),
+        }
+    }
+
+    /// The table dtype that keeps these values, as far as one does; `None` for scales that none has.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        let Some(scales) =
+            self.scales.as_ref().filter(|scales| (scales.rows, scales.dim) != (1, 1))
+        else {
+            return Some(self.element.dtype());
+        };
+        let fits = |group: &Group| scales.rows == self.rows && scales.dim == group.count(self.dim);
+        let group = Group::ALL.into_iter().find(fits)?;
+        Some(match self.element {
+            Element::Fp8E4m3 => DType::Fp8E4m3(group),
+            _ => DType::Fp8E5m2(group),
+        })
+    }
+
+    /// Whether a table of `dtype` holds the very codes of the source, with its scales before them.
+    pub(crate) fn keeps_codes(&self, dtype: DType) -> bool {
+        self.element.is_float8() && self.dtype() == Some(dtype)
+    }
+
+    /// Puts the scales of whole rows of codes before them, as a table serves them.
+    pub(crate) fn serve_codes(
+        &self,
+        first: u64,
+        raw: &[u8],
+        served: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let mut scales = vec![1.0_f32];
+        let mut each = 0;
+        if let Some(found) = &self.scales {
+            let is_one = found.rows == 1 && self.rows != 1;
+            each = if is_one { 0 } else { found.dim };
+            let (from, count) = if is_one { (0, 1) } else { (first, raw.len() / self.dim) };
+            let mut bytes = Vec::new();
+            found.read_rows(from, count, &mut bytes)?;
+            found.convert(from, &bytes, &mut scales)?;
+        }
+        served.clear();
+        for (row, codes) in raw.chunks_exact(self.dim).enumerate() {
+            let scales = if each == 0 { &scales[..] } else { &scales[row * each..][..each] };
+            served.extend(scales.iter().flat_map(|scale| scale.to_le_bytes()));
+            served.extend_from_slice(codes);
+        }
+        Ok(())
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -292,9 +430,16 @@ impl<R: ReadAt> Tensor<R> {
         first: u64,
         raw: &[u8],
         values: &mut Vec<f32>,
-    ) -> Result<(), CodecError> {
+    ) -> Result<(), Error> {
         values.clear();
         match self.element {
+            Element::Fp8E4m3 | Element::Fp8E5m2 => {
+                let mut served = Vec::new();
+                self.serve_codes(first, raw, &mut served)?;
+                values.resize(raw.len(), 0.0);
+                let dtype = self.dtype().unwrap_or(self.element.dtype());
+                decode_rows(dtype, self.dim, &served, values)?;
+            }
             Element::Bf16 => values
                 .extend(raw.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32())),
             Element::F16 => values
@@ -312,7 +457,8 @@ impl<R: ReadAt> Tensor<R> {
                             column: i % self.dim,
                             value,
                             dtype: "f32",
-                        });
+                        }
+                        .into());
                     }
                     values.push(narrow);
                 }

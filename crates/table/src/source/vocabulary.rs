@@ -38,12 +38,14 @@ impl StorageType {
     }
 
     /// What a table can be made of, if it can.
-    pub(super) const fn element(self) -> Option<Element> {
+    pub(super) fn element(self) -> Option<Element> {
         match self {
             Self::Bf16 => Some(Element::Bf16),
             Self::F16 => Some(Element::F16),
             Self::F32 => Some(Element::F32),
             Self::F64 => Some(Element::F64),
+            Self::Other("float8_e4m3fn") => Some(Element::Fp8E4m3),
+            Self::Other("float8_e5m2") => Some(Element::Fp8E5m2),
             Self::Other(_) => None,
         }
     }
