@@ -20,7 +20,7 @@ from .pages import Bools
 
 #: Shares of the lookups that are dropped.
 DROPPED = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-DTYPES = ("f32", "f16", "int8")
+DTYPES = ("f32", "f16", "int8", "fp8_e4m3", "fp8_e5m2", "int4", "int4/32", "int2", "int2/32")
 
 
 def run(

@@ -23,7 +23,7 @@ from .model import Classes, Recipe
 
 #: Shares of the lookups that are dropped.
 DROPPED = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-DTYPES = ("f32", "f16", "int8")
+DTYPES = ("f32", "f16", "int8", "fp8_e4m3", "fp8_e5m2", "int4", "int4/32", "int2", "int2/32")
 
 
 def measure(app: App, split: Split) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _of_class(cls: type, kind: str | None) -> str | None:
 
 def _of_hooks(layer: Any) -> str | None:
     for name, value in vars(layer).items():
-        if callable(getattr(type(layer), name, None)):
+        if name not in _HARMLESS and callable(getattr(type(layer), name, None)):
             return f"its {name} was replaced"
         # Those of state dicts say nothing of what is looked up.
         if name.endswith("_hooks") and value and "state_dict" not in name:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._bags import FloatArray
+from ._torchao import dequantized
 from .errors import ConfigError, Error
 
 __all__ = ["float_array"]
@@ -49,7 +50,7 @@ def float_array(values: Any, what: str, overflow: type[Error] = ConfigError) -> 
 def _array_of(values: Any, what: str) -> npt.NDArray[Any]:
     try:
         if hasattr(values, "detach") and hasattr(values, "numpy"):
-            values = values.detach().cpu()
+            values = dequantized(values).detach().cpu()
             # numpy has no such types; float32 holds all of their values.
             if str(getattr(values, "dtype", "")).startswith(("torch.bfloat16", "torch.float8")):
                 values = values.float()

@@ -18,6 +18,7 @@ from ._bags import FloatArray
 from ._embeddings import COLLECTION, altered, kind_of
 from ._floats import float_array
 from ._ids import Ids, flatten_ids
+from ._torchao import served_codes
 from ._types import Bag, Damage, LayoutInfo, LookupStats, PreparedInfo, TableInfo, VerifyReport
 from .errors import ConfigError, NoLayout, TableError
 
@@ -96,7 +97,8 @@ class Table:
         Args:
             weight: ``[rows, dim]`` of numbers, each rounded to ``dtype``: an array, a tensor, or a
                 torch ``nn.Embedding`` or ``nn.EmbeddingBag`` that gives rows of its weight as they
-                are.
+                are. Of what torchao has quantised, ``int8`` and ``fp8`` keep the codes and scales;
+                everything else is made of the values that it stands for.
             name: what to call it, 1 to 128 bytes.
             dtype: how to store values: ``f32``, ``f16`` or ``bf16``; or codes with a scale a row,
                 ``int8``, ``int4``, ``int2``, ``fp8_e4m3`` or ``fp8_e5m2``, the last four also with
@@ -108,7 +110,11 @@ class Table:
                 its rows (``max_norm``, hooks, a ``forward`` of its own); an unknown dtype.
             TableError: a shape outside the limits, or a value that ``dtype`` cannot hold.
         """
-        values = float_array(_weight_of(weight), "weight", TableError)
+        weight = _weight_of(weight)
+        if (kept := served_codes(weight, dtype)) is not None:
+            rows, dim, served = kept
+            return cls(_native.Table.from_served(name, rows, dim, dtype, served))
+        values = float_array(weight, "weight", TableError)
         if values.ndim != 2:
             raise ConfigError(f"weight must have 2 dimensions [rows, dim], not {values.ndim}")
         return cls(_native.Table.from_weight(name, np.ascontiguousarray(values), dtype))

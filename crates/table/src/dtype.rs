@@ -103,7 +103,7 @@ impl Code {
 }
 
 /// The fewest values of a row whose codes carry its scale: sixteen codes or more a bit of it, which
-/// costs a fiftieth of the squared error.
+/// costs some hundredths of the squared error.
 const CARRYING_DIM_MIN: usize = 256;
 
 /// The names of all types, for errors.

@@ -99,9 +99,8 @@ def _is_far(wanted: npt.NDArray[Any], found: npt.NDArray[Any], dtype: str) -> np
     weight = np.nan_to_num(wanted, nan=0.0, posinf=0.0, neginf=0.0).astype(np.float32)
     stored = Table.from_weight(weight, dtype=dtype).rows(np.arange(len(weight)))
     size = [np.linalg.norm(one, axis=1) for one in (distance, weight - stored, weight)]
-    return (size[0] > 1.5 * size[1] + 0.1 * size[2])[:, None] & (
-        distance == distance.max(axis=1, keepdims=True)
-    )
+    is_far = size[0] > 1.5 * size[1] + 0.1 * size[2]
+    return np.asarray(is_far[:, None] & (distance == distance.max(axis=1, keepdims=True)))
 
 
 def _rounding(wanted: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
@@ -115,5 +114,5 @@ def _rounding(wanted: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
         return np.broadcast_to(largest / 127, size.shape)
     if dtype.startswith("fp8"):
         step, least = (2.0**-3, 2.0**-17) if "e4m3" in dtype else (2.0**-2, 2.0**-31)
-        return np.maximum(size * step, largest * least)
+        return np.asarray(np.maximum(size * step, largest * least))
     return np.maximum(size * _STEPS.get(dtype, _STEPS["f32"]), _LEAST.get(dtype, 0.0))

@@ -68,10 +68,16 @@ impl Element {
 }
 
 /// What the scales of a tensor of 8-bit floats are called: `weight_scale`, `weight.scale` or `scale` of
-/// `weight`.
-pub(crate) fn scale_names(name: &str) -> [String; 3] {
+/// `weight`, and as torchao has it `_weight_scale` of `_weight_qdata`.
+pub(crate) fn scale_names(name: &str) -> [String; 4] {
     let folder = name.rfind('.').map_or("", |dot| &name[..=dot]);
-    [format!("{name}_scale"), format!("{name}.scale"), format!("{folder}scale")]
+    let stem = name.strip_suffix("_qdata").unwrap_or(name);
+    [
+        format!("{name}_scale"),
+        format!("{stem}_scale"),
+        format!("{name}.scale"),
+        format!("{folder}scale"),
+    ]
 }
 
 /// What the scales of blocks of rows and columns are called, which a table has no place for.

@@ -8,4 +8,5 @@ mod model;
 mod patch;
 mod prepared;
 mod reading;
+mod rows;
 mod sources;
