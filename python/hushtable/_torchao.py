@@ -25,7 +25,7 @@ def dequantized(values: Any) -> Any:
 
 
 def served_codes(values: Any, dtype: str) -> tuple[int, int, bytes] | None:
-    """Rows, dim, and the rows as a table of ``dtype`` serves them, of a tensor whose codes it holds.
+    """Rows, dim, and the rows as tables of ``dtype`` serve them, of a tensor whose codes they hold.
 
     They are symmetric and have a float32 scale a row or group. None of any other tensor.
     """

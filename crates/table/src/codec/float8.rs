@@ -63,8 +63,9 @@ const E4M3: [f32; 256] = {
 mod tests {
     use super::*;
 
-    const KINDS: [(Float8, fn(u8) -> f32); 2] =
-        [(Float8::E4M3, decode_e4m3), (Float8::E5M2, decode_e5m2)];
+    type Decode = fn(u8) -> f32;
+
+    const KINDS: [(Float8, Decode); 2] = [(Float8::E4M3, decode_e4m3), (Float8::E5M2, decode_e5m2)];
 
     #[test]
     fn every_number_is_its_own_code() {

@@ -222,14 +222,14 @@ impl Checkpoint {
         let place = scales_of(&stored.info, self.tensors.iter().map(|tensor| &tensor.info))
             .map_err(wrong)?;
         let tensor = Tensor::new(joined, &self.path, entry).map_err(wrong)?;
-        let Some(scales) = place.map(|place| &self.tensors[place]) else { return Ok(tensor) };
-        let joined = self.join(scales)?;
+        let Some(stored) = place.map(|place| &self.tensors[place]) else { return Ok(tensor) };
+        let joined = self.join(stored)?;
         let entry = Entry {
             offset: 0,
             byte_count: joined.size(),
-            strides: strides_in_order(&scales.info.shape),
-            kind: scales.kind,
-            info: scales.info.clone(),
+            strides: strides_in_order(&stored.info.shape),
+            kind: stored.kind,
+            info: stored.info.clone(),
         };
         tensor.with_scales(joined, entry).map_err(wrong)
     }
