@@ -152,7 +152,7 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: a `Platform` of this tier exists only where its features were detected; the
             // lengths were checked above.
-            Tier::Avx512 => unsafe { avx512::scan(tile, next, units, shares, sums) },
+            Tier::Avx512 => unsafe { avx512::scan(tile, units, shares, sums) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Tier::Avx2 => unsafe { avx2::scan(tile, next, units, shares, sums) },
