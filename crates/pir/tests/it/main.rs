@@ -4,6 +4,7 @@ mod batch;
 mod classifier;
 mod client_network;
 mod distinguisher;
+mod model;
 mod onion;
 mod onion_distinguisher;
 mod onion_noise;
