@@ -22,6 +22,9 @@ def test_bench_model() -> None:
     assert detail["latency_ratio"] == pytest.approx(expected)
     assert detail["latency_ratio_concurrent"] > 0
     assert detail["bytes_up"] > detail["bytes_down"] > 0
+    expected = detail["latency_floor_ms"] / detail["latency_ms"]
+    assert 0 < detail["latency_of_floor"] == pytest.approx(expected)
+    assert 0 < detail["best_latency_of_floor"] < 1
 
 
 @pytest.fixture(scope="module")
