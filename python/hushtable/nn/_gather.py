@@ -26,6 +26,7 @@ from ._trace import (
     Plan,
     PureMode,
     check_pure_call,
+    check_pure_module,
     follow,
     ids_of,
     input_name,
@@ -151,9 +152,6 @@ class _Known:
         self.given_up: dict[fx.Node, str] = {}
         #: Operations that may not be run ahead.
         self.impure: set[fx.Node] = set()
-        #: Levels whose operations were all seen to change nothing, and which of their modules were
-        #: in training then.
-        self.checked: set[tuple[Level, tuple[bool, ...]]] = set()
 
     def look_ahead(
         self, forward: Forward, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -224,39 +222,27 @@ class _Ahead:
             self._asked = {}
             for level in self._earlier:
                 level.prepare()
-            training = tuple(
-                self._model.get_submodule(str(node.target)).training
-                for node in self._level.steps
-                if node.op == "call_module"
-            )
-            with torch.no_grad():
-                if (self._level, training) in self.known.checked:
-                    self._run(checks=False)
-                else:
-                    with PureMode():
-                        whole = self._run(checks=True)
-                    if whole:
-                        self.known.checked.add((self._level, training))
+            # Each time: what an operation does may depend on what it is given.
+            with torch.no_grad(), PureMode():
+                self._run()
             self._asked = self._collect()
         return self._asked
 
-    def _run(self, checks: bool) -> bool:
-        """Works out all values; returns whether that could be done."""
-        whole = True
+    def _run(self) -> None:
+        """Works out all values, as far as that can be done."""
         for node in self._level.steps:
             try:
-                self._values[node] = self._value(node, checks)
+                self._values[node] = self._value(node)
                 continue
             except Impure as error:
                 self.known.impure.add(node)
                 self._give_up_after(node, str(error))
             # The forward will fail at the same place, or go another way.
             except Exception:
-                whole = whole and node in self.known.impure
+                pass
             self._values[node] = _Unknown()
-        return whole
 
-    def _value(self, node: fx.Node, checks: bool) -> Any:
+    def _value(self, node: fx.Node) -> Any:
         def value(one: fx.Node) -> Any:
             found = self._values[one]
             if isinstance(found, _Unknown):
@@ -276,19 +262,20 @@ class _Ahead:
         if node.op == "call_function":
             return cast(Any, node.target)(*args, **kwargs)
         if node.op == "call_method":
-            if checks:
-                check_pure_call(args[0], str(node.target))
+            check_pure_call(args[0], str(node.target))
             return getattr(args[0], str(node.target))(*args[1:], **kwargs)
         module = self._model.get_submodule(str(node.target))
+        # Hooks are for the forward itself: none runs here.
         if not isinstance(module, Served):
-            return module(*args, **kwargs)
+            check_pure_module(module, str(node.target))
+            return module.forward(*args, **kwargs)
         level = next(one for one in self._earlier if node in one.trips)
         call = _Call(level, node)
         if call.answer()[0] is None:
             raise LookupError(node.name)
         self._forward.ahead = call
         try:
-            return module(*args, **kwargs)
+            return module.forward(*args, **kwargs)
         finally:
             self._forward.ahead = None
 

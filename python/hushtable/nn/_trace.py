@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ._module import Served
@@ -35,6 +36,7 @@ __all__ = [
     "Plan",
     "PureMode",
     "check_pure_call",
+    "check_pure_module",
     "follow",
     "ids_of",
     "input_name",
@@ -331,6 +333,31 @@ def _impure(model: Any, node: fx.Node) -> str | None:
             return f"its ids come from {node.target}, which changes its input in place"
         if _has_hooks(module):
             return f"its ids come from {node.target}, which has hooks"
+        with_effects = _with_effects(module)
+        return with_effects and f"its ids come from {node.target}, {with_effects}"
+    return None
+
+
+def check_pure_module(module: Any, path: str) -> None:
+    """Refuses a module that has come to do more than torch's own ``forward``.
+
+    Raises:
+        Impure: such a one.
+    """
+    why = _with_effects(module)
+    if why is not None:
+        raise Impure(f"its ids come from {path}, {why}")
+
+
+def _with_effects(module: Any) -> str | None:
+    """What a module's ``forward`` runs beside torch's own code."""
+    for one in module.modules():
+        if not type(one).__module__.startswith(("torch.nn.", "torch.ao.nn.")):
+            return f"which runs a {type(one).__name__}"
+        if "forward" in vars(one):
+            return "whose forward was replaced"
+        if one is not module and (_has_hooks(one) or _has_any_global_hook()):
+            return "which has hooks"
     return None
 
 
@@ -485,8 +512,15 @@ def check_pure_call(receiver: Any, name: str) -> None:
     Raises:
         Impure: such a one.
     """
-    if not isinstance(receiver, torch.Tensor | torch.Size) and name not in _READS:
+    if isinstance(receiver, torch.Tensor | torch.Size):
+        return
+    # A queue's takes out what it gives.
+    if name not in _READS or (name == "get" and not isinstance(receiver, Mapping)):
         raise Impure(f"its ids come from {type(receiver).__name__}.{name}")
+
+
+#: Arguments by which an operation is told whether it trains.
+_TRAINS = ("train", "training", "use_input_stats")
 
 
 class PureMode(TorchDispatchMode):
@@ -508,15 +542,20 @@ class PureMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(func)
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            raise Impure(f"its ids come from {name}, which draws random numbers")
         schema = func._schema
+        named = {one.name: value for one, value in zip(schema.arguments, args, strict=False)}
+        named |= kwargs or {}
+        trains = not any(named.get(one) is False for one in _TRAINS)
+        if trains and torch.Tag.nondeterministic_seeded in func.tags:
+            raise Impure(f"its ids come from {name}, which draws random numbers")
+        # Its schema does not say that it writes there.
+        if trains and named.get("running_mean") is not None:
+            raise Impure(f"its ids come from {name}, which changes running statistics")
         if schema.is_mutable:
-            for place, argument in enumerate(schema.arguments):
+            for argument in schema.arguments:
                 if argument.alias_info is None or not argument.alias_info.is_write:
                     continue
-                given = args[place] if place < len(args) else (kwargs or {}).get(argument.name)
-                if not self._is_own(given):
+                if not self._is_own(named.get(argument.name)):
                     raise Impure(f"its ids come from {name}, which changes a tensor in place")
         found = func(*args, **(kwargs or {}))
         given = {_storage(one) for one in _tensors((args, kwargs))}
