@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import queue
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the extra hushtable[torch] is not installed")
@@ -188,3 +191,78 @@ def test_what_a_queue_gives_is_taken_once() -> None:
     given.put(inputs(1))
     assert torch.equal(net(given), together(Net(), inputs()))
     assert given.qsize() == 1
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.total: Any = 0
+        self.seen: list[Any] = []
+
+    def update(self, value: Any) -> None:
+        self.total = self.total + value
+        self.seen.append(value)
+
+
+class Noting(Net):
+    """Code that writes into all kinds of things that a model holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meter = Meter()
+        self.by_name = {"ids": [], "meter": self.meter}
+        self.recent: Any = collections.deque(maxlen=3)
+        self.counts: Any = collections.Counter(shift=3)
+        self.lists: Any = collections.defaultdict(list)
+        self.in_pair = ([], {})
+        self.array = np.zeros(2)
+        self.numpy, self.python = np.random.default_rng(3), random.Random(3)
+        self.part = torch.nn.Module()
+        self.parts = [self.part]
+        self.note = self.noted
+
+    def noted(self, ids: Any) -> None:
+        self.last = ids
+
+    def forward(self, ids: Any) -> Any:
+        self.note(ids)
+        self.parts[0].last = ids
+        self.meter.update(ids.sum())
+        self.by_name["ids"].append(ids)
+        self.recent.append(ids)
+        self.counts["calls"] += 1
+        self.lists["ids"].append(ids)
+        self.in_pair[0].append(ids)
+        self.in_pair[1]["ids"] = ids
+        self.array[0] += 1
+        self.numpy.random()
+        self.python.random()
+        return together(self, (ids + self.counts["shift"]) % ROWS)
+
+
+def test_following_the_code_writes_into_nothing_that_the_model_holds() -> None:
+    clear, net, source, report = pair(Noting)
+    assert report.gathered.stopped is None
+    assert (net.meter.total, net.meter.seen, net.array[0]) == (0, [], 0)
+    assert not (net.by_name["ids"] or net.recent or net.counts["calls"] or net.lists)
+    assert net.in_pair == ([], {})
+    assert not hasattr(net.part, "last")
+    assert not hasattr(net, "last")
+    assert net.numpy.random() == clear.numpy.random()
+    assert net.python.random() == clear.python.random()
+    assert torch.equal(net(inputs()), clear(inputs()))
+    assert source.counts() == (1, 0)
+    assert net.meter is net.by_name["meter"]
+    assert (net.meter.total, net.array[0], net.counts["calls"]) == (inputs().sum(), 1, 1)
+
+
+def test_following_code_that_seeds_torch_leaves_its_generator_alone() -> None:
+    class Seeding(Net):
+        def forward(self, ids: Any) -> Any:
+            torch.manual_seed(7)
+            return together(self, ids)
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    net = Seeding()
+    assert privatize(net, Source(), compare=False).gathered.stopped is None
+    assert torch.equal(torch.get_rng_state(), before)

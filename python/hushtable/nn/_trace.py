@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import inspect
 import math
 import operator
 import random
+import sys
+import types
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
 from itertools import islice
@@ -460,22 +463,89 @@ class _Tracer(fx.Tracer):
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor):
                 value = value.clone()
-            elif type(value) in (list, dict, set, collections.OrderedDict):
+            elif type(value) in (dict, collections.OrderedDict) and name in _OF_MODULES:
                 value = value.copy()
+            elif not isinstance(module, Served):
+                value = self._apart(value)
             copied.__dict__[name] = value
         copied.training = self._training.get(module.training, module.training)
         for name, one in vars(module)["_modules"].items():
             copied.__dict__["_modules"][name] = None if one is None else self._copy(one)
         return copied
 
+    def _apart(self, value: Any) -> Any:
+        """A value of a module into which code may write; the same where none is known to be made.
+
+        A tensor stays: what would write into it is refused.
+        """
+        if id(value) in self._copies:
+            return self._copies[id(value)]
+        kind = type(value)
+        if isinstance(value, torch.nn.Module):
+            return self._copy(value)
+        if kind is types.MethodType:
+            return types.MethodType(value.__func__, self._apart(value.__self__))
+        if kind is tuple:
+            return tuple(map(self._apart, value))
+        if kind in _DRAWN_FROM or (kind is np.ndarray and value.dtype != object):
+            made = copy.deepcopy(value)
+        elif kind in _HOLDERS:
+            made = value.copy()
+        elif _is_plain(kind):
+            made = object.__new__(kind)
+        else:
+            return value
+        self._copies[id(value)] = made
+        if kind in _HOLDERS and len(made) <= _HELD_MAX:
+            if isinstance(made, dict):
+                for key, one in value.items():
+                    made[key] = self._apart(one)
+            elif not isinstance(made, set):
+                made.clear()
+                made.extend(map(self._apart, value))
+        elif _is_plain(kind):
+            vars(made).update({name: self._apart(one) for name, one in vars(value).items()})
+        return made
+
+
+#: What torch's own modules hold.
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
+_HOLDERS = (
+    *(list, dict, set, collections.OrderedDict, collections.defaultdict),
+    *(collections.Counter, collections.deque),
+)
+#: Of more than so many things those are left that the things themselves hold.
+_HELD_MAX = 10_000
+_DRAWN_FROM = (random.Random, np.random.Generator, np.random.RandomState)
+_MAKING = ("__new__", "__reduce__", "__reduce_ex__")
+#: Where classes may stand for more than what their attributes say.
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "hushtable", "numpy", "torch", "torchrec"})
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether an object of a class is its attributes and nothing else."""
+    return (
+        kind.__module__.partition(".")[0] not in _LIBRARIES
+        and bool(kind.__dictoffset__)
+        and kind.__basicsize__ <= _Plain.__basicsize__
+        and all(getattr(kind, one) is getattr(object, one) for one in _MAKING)
+        and not hasattr(kind, "__del__")
+    )
+
+
+class _Plain:
+    pass
+
 
 @contextlib.contextmanager
 def _following() -> Iterator[None]:
-    """Nothing is foreseen meanwhile, and random numbers of Python and NumPy are put back."""
+    """Nothing is foreseen meanwhile, and all random numbers are put back."""
     python, numpy = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     of_this_thread().following = True
     try:
-        yield
+        with torch.random.fork_rng(list(devices)):
+            yield
     finally:
         of_this_thread().following = False
         random.setstate(python)
