@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import copy
+import gc
 import queue
 import random
+import weakref
 from typing import Any
 
 import numpy as np
@@ -266,3 +268,42 @@ def test_following_code_that_seeds_torch_leaves_its_generator_alone() -> None:
     net = Seeding()
     assert privatize(net, Source(), compare=False).gathered.stopped is None
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Skipping(Net):
+    skips = False
+
+    def forward(self, ids: Any) -> Any:
+        first = self.bags[0]((ids[0] + self.shift) % ROWS)
+        if self.skips:
+            return first
+        return torch.cat([first, *(self.bags[place](ids[place]) for place in range(1, 6))])
+
+
+@pytest.mark.parametrize(("skips", "shift"), [(False, 0), (True, 0), (True, 1), (False, 1)])
+def test_a_forwards_inputs_and_rows_are_let_go_at_its_end(skips: bool, shift: int) -> None:
+    _, net, _, _ = pair(Skipping)
+    net.skips, net.shift = skips, shift
+    ids = inputs()
+    held = weakref.ref(ids)
+    gc.collect()
+    gc.disable()
+    try:
+        net(ids)
+        del ids
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_texts_that_are_others_each_time_are_no_end_of_gathering() -> None:
+    class Named(Net):
+        def forward(self, ids: Any, request: str) -> Any:
+            self.request = request
+            return together(self, ids)
+
+    clear, net, source, _ = pair(Named)
+    for place in range(40):
+        name = f"request {place}"
+        assert torch.equal(net(inputs(place), name), clear(inputs(place), name))
+        assert source.counts() == (1, 0)

@@ -91,7 +91,7 @@ class Gather:
         if running.following or torch.jit.is_tracing():
             return
         # A forward that was interrupted did not come to its end.
-        running.forwards[:] = [one for one in running.forwards if one.owner is not self]
+        self._ended(running)
         forward = Forward(self)
         running.forwards.append(forward)
         if any(isinstance(one, fx.Proxy) for one in (*args, *kwargs.values())):
@@ -107,22 +107,31 @@ class Gather:
         """The hook after a forward, also after one that failed."""
         if torch.compiler.is_compiling():
             return
-        running = of_this_thread()
-        for forward in [one for one in running.forwards if one.owner is self]:
-            running.forwards.remove(forward)
+        for forward in self._ended(of_this_thread()):
             self._last.stats = forward.stats
+
+    def _ended(self, running: Any) -> list[Forward]:
+        """The model's forwards that ran."""
+        ended = [one for one in running.forwards if one.owner is self]
+        for forward in ended:
+            running.forwards.remove(forward)
             for call in forward.missed:
-                call.level.known.give_up(call.node)  # type: ignore[attr-defined]
+                call.level.known.give_up(call.node)
+            forward.end()
+        return ended
 
     def known(self, model: Any, inputs: Inputs, training: bool) -> _Known:
         """The plan for such calls, in training or evaluation."""
-        key = training, inputs.key
-        known = self._plans.get(key)
+        known = self._plans.get((training, inputs.key))
         if known is None:
             with self._lock:
+                if len(self._plans) >= _PLANS_MAX:
+                    # Of many texts, as the names of requests, there is one plan for all.
+                    inputs = inputs.of_any_text()
+                key = training, inputs.key
                 known = self._plans.get(key)
                 if known is None:
-                    if len(self._plans) >= _PLANS_MAX:
+                    if len(self._plans) >= 2 * _PLANS_MAX:
                         return _Known(Plan(stopped="it is called in too many ways"))
                     known = self._plans[key] = _Known(follow(model, training, inputs, _why_alone))
         return known

@@ -118,6 +118,12 @@ class Inputs:
         places = sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in needed)
         return cls((OPEN,) * places, dict.fromkeys(by_name, OPEN))
 
+    def of_any_text(self) -> Inputs:
+        """The same, of calls whose texts are others too."""
+        args = tuple(OPEN if isinstance(one, str) else one for one in self.args)
+        named = {name: OPEN if isinstance(one, str) else one for name, one in self.kwargs.items()}
+        return Inputs(args, named)
+
     @property
     def key(self) -> tuple[Any, ...]:
         """The same of calls that one plan is for."""

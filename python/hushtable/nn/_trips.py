@@ -287,6 +287,11 @@ class Forward:
         #: Calls that came otherwise than foreseen.
         self.missed: list[Coming] = []
 
+    def end(self) -> None:
+        """Lets go of inputs and rows, which what is still to come and this hold in a circle."""
+        self.coming.clear()
+        self.missed.clear()
+
     def note(self, stats: LookupStats | None, requests: int) -> None:
         """Counts a trip."""
         self.stats = self.stats.plus(stats, requests)
