@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,8 +166,45 @@ def test_a_models_calls_have_times_too(model: Path) -> None:
                     await twin.lookup({"user": [1]}, timeout=0.2)
                 with pytest.raises(ServerTimeout):
                     await twin["item"].lookup([1], timeout=0.2)
+                # The error of one, as without asyncio.
+                with pytest.raises(ServerTimeout):
+                    await twin.lookup_many([{"user": [1]}] * 3, timeout=0.2)
+                with pytest.raises(hushtable.IdOutOfRange):
+                    await twin.lookup_many([{"user": [64]}] * 3)
 
         asyncio.run(twins())
+
+
+def test_many_messages_have_one_time(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[float] = []
+
+    class Slow:
+        """Each message takes a while to begin."""
+
+        def __init__(self, native: Any) -> None:
+            self.native = native
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.native, name)
+
+        def ask(self, *given: Any, timeout: float, **named: Any) -> Any:
+            times.append(timeout)
+            time.sleep(0.02)
+            return self.native.ask(*given, timeout=timeout, **named)
+
+    with (
+        hushtable.ServerProcess(model, "left", threads=1) as left,
+        hushtable.ServerProcess(model, "right", threads=1) as right,
+        hushtable.connect(left.url, right.url, model=True) as client,
+        stopped(right),
+    ):
+        monkeypatch.setattr(client, "_native", Slow(client._native))
+        with pytest.raises(ServerTimeout):
+            client.lookup_many([{"user": [1]}] * 100, timeout=0.3)
+    assert times[0] == 0.3
+    assert times[1] <= 0.28
+    assert times == sorted(times, reverse=True)
+    assert len(times) < 50, "none is begun after the end"
 
 
 def test_an_upload_of_keys_is_in_the_calls_time(deployment: Deployment, tmp_path: Path) -> None:

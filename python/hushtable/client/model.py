@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
@@ -236,12 +237,19 @@ class ModelClient(_Model, Movable):
         """What several native calls return; where one fails, the others are given up."""
         calls: list[_native.Call] = []
         futures: list[Future[Any]] = []
+        started = time.monotonic()
+        left = timeout
         try:
             for call, *given in asked:
+                if timeout is not None and futures:
+                    # One end for all; who is late says so by itself.
+                    left = max(timeout - (time.monotonic() - started), 0.001)
+                    if futures[0].done():
+                        futures[0].result()
                 future: Future[Any] = Future()
                 futures.append(future)
                 done = _resolves(future)
-                calls.append(self._native.ask(call, *given, done=done, timeout=timeout))
+                calls.append(self._native.ask(call, *given, done=done, timeout=left))
             return [future.result() for future in futures]
         except BaseException:
             for call in calls:
@@ -308,8 +316,13 @@ class AsyncModelClient(_Model, Unmovable):
         self, inferences: Sequence[Mapping[str, Ids]], *, timeout: float | None = None
     ) -> list[dict[str, FloatArray]]:
         """As :meth:`ModelClient.lookup_many`."""
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self.lookup(asked, timeout=timeout)) for asked in inferences]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self.lookup(asked, timeout=timeout)) for asked in inferences
+                ]
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def __getitem__(self, feature: str) -> AsyncFeatureClient:
