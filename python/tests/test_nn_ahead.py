@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="the extra hushtable[torch] is not i
 
 from test_nn_trips import ROWS, Net, Source, inputs, together  # noqa: E402
 
+import hushtable  # noqa: E402
 from hushtable.nn import privatize  # noqa: E402
 
 
@@ -307,3 +308,44 @@ def test_texts_that_are_others_each_time_are_no_end_of_gathering() -> None:
         name = f"request {place}"
         assert torch.equal(net(inputs(place), name), clear(inputs(place), name))
         assert source.counts() == (1, 0)
+
+
+def test_an_error_that_the_code_takes_is_found_out_once() -> None:
+    class Mapping(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("places", torch.arange(20))
+
+        def forward(self, ids: Any) -> Any:
+            try:
+                chosen = self.places[ids[2]]
+            except IndexError:
+                chosen = ids[2] * 0
+            return torch.cat([self.bags[0](ids[0]), self.bags[1](ids[1]), self.bags[2](chosen)])
+
+    clear, net, source, report = pair(Mapping)
+    low = inputs() % 20
+    assert torch.equal(net(low), clear(low))
+    assert source.counts() == (1, 0)
+    # How many round trips there are would say whether an id is below 20.
+    for ids in (low + 20, low, low + 20):
+        assert torch.equal(net(ids), clear(ids))
+        assert source.counts() == (1, 1)
+    assert [one.path for one in report.given_up] == ["bags.2"]
+
+
+def test_a_server_that_fails_at_a_step_gives_nothing_up() -> None:
+    _, net, source, report = pair(Middle)
+    net(inputs())
+    answer, source.lookup_many = source.lookup_many, _busy
+    with pytest.raises(hushtable.ServerBusy):
+        net(inputs())
+    source.lookup_many = answer
+    source.counts()
+    net(inputs())
+    assert source.counts() == (2, 0)
+    assert report.given_up == ()
+
+
+def _busy(inferences: Any) -> Any:
+    raise hushtable.ServerBusy("busy")

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from .._types import LookupStats
+from ..errors import Error
 from ._module import Served
 from ._trace import (
     Impure,
@@ -197,6 +198,10 @@ class _Call:
     def asked(self) -> Asked | None:
         return self.level.prepare().get(self.node)
 
+    @property
+    def failed(self) -> bool:
+        return self.node in self.level.failed
+
     def answer(self) -> tuple[Any, LookupStats | None]:
         self.level.prepare()
         return self.level.trips[self.node].answer(self.node)
@@ -217,6 +222,8 @@ class _Ahead:
     ) -> None:
         self.known = known
         self.trips: dict[fx.Node, Trip] = {}
+        #: Calls whose ids could not be worked out.
+        self.failed: set[fx.Node] = set()
         self._forward = forward
         self._model = model
         self._level = level
@@ -224,6 +231,8 @@ class _Ahead:
         self._given = given
         self._earlier = earlier
         self._asked: dict[fx.Node, Asked] | None = None
+        #: A server failed: it says nothing of the code.
+        self._is_cut_off = False
 
     def prepare(self) -> Mapping[fx.Node, Asked]:
         """What each of the calls asks for, those of which that could be worked out."""
@@ -231,6 +240,7 @@ class _Ahead:
             self._asked = {}
             for level in self._earlier:
                 level.prepare()
+                self._is_cut_off = self._is_cut_off or level._is_cut_off
             # Each time: what an operation does may depend on what it is given.
             with torch.no_grad(), PureMode():
                 self._run()
@@ -246,6 +256,8 @@ class _Ahead:
             except Impure as error:
                 self.known.impure.add(node)
                 self._give_up_after(node, str(error))
+            except Error:
+                self._is_cut_off = True
             # The forward will fail at the same place, or go another way.
             except Exception:
                 pass
@@ -315,6 +327,8 @@ class _Ahead:
             except Exception:
                 if not _has_unknown(node, self._values):
                     return {}
+                if not self._is_cut_off:
+                    self.failed.add(node)
                 continue
             asked[node] = call
             _, calls, dims = by_model.setdefault(id(layer.served_by), (layer.served_by, {}, {}))

@@ -269,6 +269,11 @@ class Coming(Protocol):
         """The rows, or None where some are missing, and what their trip cost."""
         ...
 
+    @property
+    def failed(self) -> bool:
+        """Whether what leads to its ids failed, where the forward itself went on."""
+        ...
+
 
 class Forward:
     """One forward of a model, while it runs.
@@ -303,10 +308,9 @@ class Forward:
         coming, others = self.coming.get(handle, []), []
         for place, call in enumerate(coming):
             foreseen = call.asked()
-            if foreseen is None:
-                continue
-            if not foreseen.same(asked):
-                others.append(call)
+            if foreseen is None or not foreseen.same(asked):
+                if foreseen is not None or call.failed:
+                    others.append(call)
                 continue
             del coming[place]
             found = call.answer()
