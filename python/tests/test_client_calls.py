@@ -20,6 +20,7 @@ from conftest import DIM, ROWS, Deployment
 from waiting import HUNG_S, LONG_WINDOW_US, held_port, metric, until, until_waiting
 
 import hushtable
+from hushtable.client import logs
 from hushtable.errors import ConfigError, ServerTimeout
 
 #: A pass of the slow server.
@@ -219,6 +220,7 @@ def test_an_upload_of_keys_is_in_the_calls_time(deployment: Deployment, tmp_path
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    logs.drain()
     return [record.getMessage() for record in caplog.records if record.name == "hushtable.client"]
 
 
@@ -312,6 +314,33 @@ def test_the_log_says_a_refusals_code_and_no_id(
     for secret in [*map(str, ids), str(ROWS + 2713), *(f"{number:.4f}" for number in rows[0])]:
         assert not re.search(rf"(?<![0-9a-z.]){re.escape(secret)}", everything), secret
     assert rows.shape == (4, DIM)
+
+
+def test_a_handler_that_waits_or_asks_itself_holds_up_no_call(deployment: Deployment) -> None:
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            rows.append(client.lookup([5]))
+            time.sleep(1.0)
+
+    rows: list[np.ndarray] = []
+    handler, logger = Handler(), logging.getLogger("hushtable.client")
+    tls = deployment.certificates
+    with hushtable.ServerProcess(deployment.bundle, "right", tls=tls.server, threads=1) as right:
+        urls = [right.url, deployment.right.url]
+        client = hushtable.connect(deployment.left.url, urls, tls=tls.ca)
+        client.lookup([1])
+    logs.drain()
+    logger.addHandler(handler)
+    try:
+        started = time.monotonic()
+        assert np.array_equal(client.lookup([1]), deployment.weight[[1]])
+        assert time.monotonic() - started < 0.9
+        logs.drain()
+    finally:
+        logger.removeHandler(handler)
+        client.close()
+    assert rows
+    assert np.array_equal(rows[0], deployment.weight[[5]])
 
 
 def test_a_program_that_sets_no_log_up_sees_none_of_it(capfd: pytest.CaptureFixture[str]) -> None:
