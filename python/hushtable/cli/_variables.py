@@ -24,7 +24,11 @@ _OTHERS = frozenset(
 #: Variables of options that are no settings of servers, without the prefix: here too, so that none
 #: of the commands need be imported to know them. A test holds it.
 _OF_OPTIONS = (
-    *("CA", "CERTIFICATE", "CERTIFICATE_KEY", "CONFIG", "INFER", "KEY", "LEFT", "LEFT_CA", "LOG"),
+    *("CA", "CERTIFICATE", "CERTIFICATE_KEY", "CONFIG", "GATEWAY_ADDR", "GATEWAY_ALLOW_HOST"),
+    *("GATEWAY_BODY_BYTES_MAX", "GATEWAY_DRAIN_SECONDS", "GATEWAY_IDS_MAX", "GATEWAY_LOG"),
+    *("GATEWAY_MODEL", "GATEWAY_PLAIN_HTTP", "GATEWAY_REQUESTS_MAX", "GATEWAY_TLS_CERT"),
+    *("GATEWAY_TLS_KEY", "GATEWAY_TOKEN_FILE", "GATEWAY_UNIX", "GATEWAY_VERSION"),
+    *("INFER", "KEY", "LEFT", "LEFT_CA", "LOG"),
     *("LOG_JSON", "MAX_IDS", "PARAMETER_SET", "PRG", "RIGHT", "RIGHT_CA", "SCHEME", "SERVER"),
     "TIMEOUT",
 )
