@@ -162,7 +162,10 @@ def test_embeddings_are_what_clients_of_openai_read(
         ("/v1/lookup", {"ids": [-1]}, 400, "invalid_value"),
         ("/v1/lookup", {"ids": 1 << 64}, 400, "invalid_value"),
         ("/v1/lookup", {"ids": 1, "max_ids": 0}, 400, "invalid_value"),
+        ("/v1/lookup", {"ids": 1, "max_ids": 1 << 70}, 400, "invalid_value"),
         ("/v1/lookup", {"ids": 1, "timeout": "2"}, 400, "invalid_value"),
+        ("/v1/lookup", {"ids": 1, "timeout": 1e-9}, 400, "invalid_value"),
+        ("/v1/lookup", b'{"ids": [], "ids": [1]}', 400, "invalid_json"),
         ("/v1/lookup", {"ids": 1, "idz": 2}, 400, "invalid_value"),
         ("/v1/lookup", {"ids": 1, "encoding_format": "hex"}, 400, "invalid_value"),
         ("/v1/lookup", {"ids": 1, "table": "other"}, 404, "model_not_found"),
@@ -215,6 +218,10 @@ def test_a_body_that_does_not_come_is_not_waited_for_and_others_are_answered(
     with socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as rough:
         rough.sendall(b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n")
         assert rough.recv(12).startswith(b"HTTP/1.1 400")
+    # Whatever parsers are installed, and before any token.
+    with socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as long:
+        long.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000)
+        assert long.recv(12) == b"HTTP/1.1 400"
 
 
 def test_sixty_four_at_once(gateway: Gateway, deployment: Deployment) -> None:
@@ -309,6 +316,14 @@ def test_other_machines_are_let_in_by_token_and_tls_alone(
     for addr in ("127.0.0.1", ":80", "127.0.0.1:65536", "127.0.0.1:x"):
         with pytest.raises(ConfigError, match="an address and a port"):
             GatewayOptions(addr=addr)
+    for given in (
+        {"addr": "127.0.0.1:\u00b2"},
+        {"drain_seconds": float("inf")},
+        {"max_ids": 0},
+        {"requests_max": 0},
+    ):
+        with pytest.raises(ConfigError, match=r"must be"):
+            GatewayOptions(**given)
     short = folder / "short"
     for text in ("short", "with some spaces in it", "", "über" * 8):
         short.write_text(text)
@@ -340,6 +355,39 @@ def test_a_socket_of_unix_is_its_users_alone(deployment: Deployment, folder: Pat
             asked.sendall(f'{head}content-length: 10\r\n\r\n{{"ids": 1}}'.encode())
             assert asked.recv(12) == b"HTTP/1.1 200"
     assert not path.exists()
+
+
+def test_a_socket_of_unix_that_another_took_over_stays(tmp_path: Path) -> None:
+    path = tmp_path / "g.sock"
+    with _bound(GatewayOptions(unix=path)) as (first, _):
+        first.close()  # it ends, and answers what is under way
+        second = _bound(GatewayOptions(unix=path))
+        second.__enter__()
+    assert path.is_socket()
+    second.__exit__(None, None, None)
+    assert not path.exists()
+
+
+def test_localhost_is_loopback_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found_as(address: str, family: int) -> None:
+        found = [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, 0))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    found_as("0.0.0.0", socket.AF_INET)
+    with (
+        pytest.raises(ConfigError, match="which other machines reach"),
+        _bound(GatewayOptions(addr="localhost:0")),
+    ):
+        pass
+    found_as("::1", socket.AF_INET6)
+    with _bound(GatewayOptions(addr="localhost:0")) as (_, url):
+        assert url.startswith("http://localhost:")
+    with _bound(GatewayOptions(addr="[::1]:0")) as (_, url):
+        assert url.startswith("http://[::1]:")
+    monkeypatch.undo()
+    options = GatewayOptions(addr=f"{'a' * 70}:0", token_file="t", plain_http=True)
+    with pytest.raises(ConfigError, match="cannot listen"), _bound(options):
+        pass
 
 
 def test_a_busy_gateway_says_so_and_ends_with_what_is_under_way(

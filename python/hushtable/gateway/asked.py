@@ -24,12 +24,19 @@ def read(body: bytes) -> Asked:
         Refused: it is none.
     """
     try:
-        found = json.loads(body)
+        found = json.loads(body, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise Refused(400, "invalid_json", "the body is no JSON") from None
     if not isinstance(found, dict):
         raise Refused(400, "invalid_json", "the body must be a JSON object")
     return Asked(found)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Refused(400, "invalid_json", "an object of the body has a field twice")
+    return found
 
 
 class Asked:
@@ -53,12 +60,12 @@ class Asked:
         return found
 
     def whole(self, name: str) -> int | None:
-        """A whole number from 1 on, where there is one."""
+        """A whole number from 1 to 2^32, where there is one."""
         found = self._fields.get(name)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise _invalid(f"{name} must be a whole number from 1 on")
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 < found <= 1 << 32:
+            raise _invalid(f"{name} must be a whole number from 1 to 4,294,967,296")
         return found
 
     def seconds(self, name: str) -> float | None:
@@ -66,8 +73,9 @@ class Asked:
         found = self._fields.get(name)
         if found is None:
             return None
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= 86_400:
-            raise _invalid(f"{name} must be seconds, up to 86,400")
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        if not is_number or not 0.001 <= found <= 86_400:
+            raise _invalid(f"{name} must be seconds, 0.001 to 86,400")
         return float(found)
 
     def encoding(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import re
 import signal
 import socket
 import ssl
@@ -68,11 +69,11 @@ class GatewayOptions:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs a certificate and its key: give --tls-cert and --tls-key")
-        for name in ("ids_max", "body_bytes_max", "requests_max"):
-            if getattr(self, name) < 1:
+        for name in ("max_ids", "ids_max", "body_bytes_max", "requests_max"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not self.drain_seconds >= 0:
-            raise ConfigError(f"drain_seconds must be 0 or more, not {self.drain_seconds}")
+        if not 0 <= self.drain_seconds <= 86_400:
+            raise ConfigError(f"drain_seconds must be 0 to 86,400, not {self.drain_seconds}")
         host, _ = _split(self.addr)
         if self.unix is not None or _is_loopback(host):
             return
@@ -172,6 +173,8 @@ def run_gateway(
             with _bound(options) as (bound, url):
                 config = uvicorn.Config(
                     gateway,
+                    # The other parser, where it is installed, takes heads of any length.
+                    http="h11",
                     # Lines of ours alone, which hold no id: an access log has paths of others.
                     log_config=None,
                     access_log=False,
@@ -239,15 +242,20 @@ def _bound(options: GatewayOptions) -> Iterator[tuple[socket.socket, str]]:
     host, port = _split(options.addr)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if _is_loopback(host) and not _is_loopback(str(found[4][0])):
+            raise ConfigError(
+                f"{host} is {found[4][0]} here, which other machines reach: listen on 127.0.0.1"
+            )
         # With the protocol said: else replies would wait for acknowledgements, 40 ms each.
         bound = socket.socket(*found[:3])
         with bound:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(found[4])
-            name = f"[{host.strip('[]')}]" if found[0] == socket.AF_INET6 else host
+            name = f"[{host}]" if ":" in host else host
             scheme = "http" if options.tls_cert is None else "https"
             yield bound, f"{scheme}://{name}:{bound.getsockname()[1]}"
-    except OSError as error:
+    # A name with a label of more than 63 letters is a UnicodeError.
+    except (OSError, UnicodeError) as error:
         raise ConfigError(f"cannot listen at {options.addr}: {error}") from error
 
 
@@ -266,10 +274,20 @@ def _unix(path: Path) -> Iterator[socket.socket]:
                 os.umask(before)
         except OSError as error:
             raise ConfigError(f"cannot listen at {path}: {error}") from error
+        own = _made(path)
         try:
             yield bound
         finally:
-            path.unlink(missing_ok=True)
+            # While this one ended, another may have come to listen there.
+            with contextlib.suppress(FileNotFoundError):
+                if _made(path) == own:
+                    path.unlink()
+
+
+def _made(path: Path) -> tuple[int, int, int]:
+    """Which file it is. A number alone may be that of one removed before."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _answers(path: Path) -> bool:
@@ -283,7 +301,7 @@ def _answers(path: Path) -> bool:
 
 def _split(addr: str) -> tuple[str, int]:
     host, colon, port = addr.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65_535:
         raise ConfigError(f"addr is {addr!r}, but must be an address and a port, as {ADDR}")
     return host.strip("[]"), int(port)
 
