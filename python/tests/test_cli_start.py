@@ -139,3 +139,11 @@ def test_a_shell_completes_names(words: str, offered: set[str]) -> None:
 )
 def test_a_short_command_imports_little(command: list[str], unused: set[str]) -> None:
     assert not modules_of(*command) & unused
+
+
+@pytest.mark.parametrize("words", [["lookpu"], ["table", "bild"], ["lookup", "--tiemout", "3"]])
+def test_what_was_meant_is_guessed_once(words: list[str]) -> None:
+    command = [sys.executable, "-m", "hushtable", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.count("Did you mean") == 1, done.stderr

@@ -169,6 +169,10 @@ USAGE_ERROR = _usage_error()
 
 def usage_text(error: Exception) -> str:
     """What a usage error says."""
+    message: str = getattr(error, "message", "")
+    if "Did you mean" in message:
+        # typer's guess, which newer clicks would put a second one after.
+        return message
     text: str = error.format_message() if hasattr(error, "format_message") else str(error)
     return text
 
