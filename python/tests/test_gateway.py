@@ -210,11 +210,19 @@ def test_what_a_page_of_another_site_can_send_is_refused(gateway: Gateway) -> No
 def test_a_body_that_does_not_come_is_not_waited_for_and_others_are_answered(
     gateway: Gateway,
 ) -> None:
-    with socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as slow:
+    with (
+        socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as silent,
+        socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as halting,
+        socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as slow,
+    ):
+        halting.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert halting.recv(4096).startswith(b"HTTP/1.1 200")
+        halting.sendall(b"GET /hea")
         head = "POST /v1/lookup HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         slow.sendall(f"{head}content-length: 12\r\n\r\n".encode())
         assert gateway.post("/v1/lookup", {"ids": 1})[0] == 200
         assert slow.recv(12) == b"HTTP/1.1 408"
+        assert silent.recv(1) == halting.recv(1) == b""
     with socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as rough:
         rough.sendall(b"\x16\x03\x01\x02\x00 this is no HTTP\r\n\r\n")
         assert rough.recv(12).startswith(b"HTTP/1.1 400")

@@ -25,6 +25,8 @@ __all__ = ["ADDR", "GatewayOptions", "Listening", "run_gateway"]
 ADDR = "127.0.0.1:8600"
 #: A token's length, as of a server's token for pushes.
 _TOKEN_CHARS = range(16, 1025)
+#: How long a request's head may take to come, from the connection or the last response on.
+_HEAD_SECONDS = 10.0
 _MISSING = "the gateway takes uvicorn: pip install 'hushtable[gateway]'"
 
 
@@ -174,7 +176,7 @@ def run_gateway(
                 config = uvicorn.Config(
                     gateway,
                     # The other parser, where it is installed, takes heads of any length.
-                    http="h11",
+                    http=_protocol(),
                     # Lines of ours alone, which hold no id: an access log has paths of others.
                     log_config=None,
                     access_log=False,
@@ -196,6 +198,39 @@ def run_gateway(
 
     with _quiet_signals():
         asyncio.run(run())
+
+
+def _protocol() -> Any:
+    """HTTP by h11, where a request's head comes in time: uvicorn waits for one for ever."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class InTime(H11Protocol):
+        _late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait()
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._end_wait()
+
+        def _wait(self) -> None:
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._end_wait()
+            elif self._late is None:
+                self._late = self.loop.call_later(_HEAD_SECONDS, self.transport.close)
+
+        def _end_wait(self) -> None:
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
+
+    return InTime
 
 
 async def _serve(
