@@ -82,7 +82,8 @@ impl Settings {
         within("keys_bytes_per_peer_max", of_peer, key_bytes..=1 << 50)?;
         within("keys_folder_bytes_max", spec.keys_folder_bytes_max, key_bytes..=1 << 50)?;
         let message_bytes_max = info.query_bytes().max(CHUNK_BYTES_MAX) + OVERHEAD_BYTES;
-        let whole = (message_bytes_max + held_bytes(info)).max(key_bytes + upload_bytes(info));
+        let sent = key_bytes + key_bytes.div_ceil(CHUNK_BYTES_LEAST) * OVERHEAD_BYTES;
+        let whole = (message_bytes_max + held_bytes(info)).max(sent + upload_bytes(info));
         let network = &mut spec.network;
         if network.inflight_bytes_max < whole {
             let given = network.inflight_bytes_max;
@@ -139,3 +140,5 @@ const UPLOAD_BYTES_PER_S_MIN: u64 = 1_000_000;
 const REQUEST_MS_MAX: u64 = 3_600_000;
 /// What a request has around its query, or a chunk around its bytes.
 const OVERHEAD_BYTES: usize = 256;
+/// Chunks of which an upload has room for as many as it takes; ours are larger.
+const CHUNK_BYTES_LEAST: usize = 64 << 10;
