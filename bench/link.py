@@ -105,7 +105,7 @@ class Link:
                 await asyncio.sleep(held)
             under_way.put_nowait((way.send(0, self._loop.time())[0], b""))
 
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # either end has gone
             await asyncio.gather(take(), deliver())
 
     async def _close(self) -> None:

@@ -26,6 +26,14 @@ def script(name: str) -> ModuleType:
     return module
 
 
+def test_the_page_has_the_newest_result() -> None:
+    choose = script("choose")
+    page = choose.PAGE.read_text(encoding="utf-8")
+    assert choose.rendered(page, choose.newest()) == page, "run bench/choose.py --write-only"
+    found = [one["way"] for one in choose.newest()["results"]]
+    assert found == list(choose.WAYS), "run bench/choose.py"
+
+
 def test_the_chart_has_the_newest_results() -> None:
     figures = script("figures")
     suites = {
