@@ -135,7 +135,7 @@ def test_a_shell_completes_names(words: str, offered: set[str]) -> None:
         (["certificates", "--help"], {"rich", "asyncio", "numpy"}),
         (["serve", "--help-all"], {"rich", "asyncio", "numpy", "hushtable.infer"}),
     ],
-    ids=" ".join,
+    ids=["version", "info", "certificates", "serve"],
 )
 def test_a_short_command_imports_little(command: list[str], unused: set[str]) -> None:
     assert not modules_of(*command) & unused
