@@ -89,9 +89,9 @@ def _link(file: Path) -> str:
 
 def _listening(port: int) -> Iterator[str]:
     """Inodes of sockets that listen at a port, of any address."""
-    for table in ("tcp", "tcp6"):
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         try:
-            lines = Path("/proc/net", table).read_text().splitlines()[1:]
+            lines = table.read_text().splitlines()[1:]
         except OSError:  # no Linux
             return
         for line in lines:
