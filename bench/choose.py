@@ -30,6 +30,7 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from examples import operators  # noqa: E402
 from examples.cifar import networks as cifar  # noqa: E402
 from link import Link  # noqa: E402
 
@@ -39,7 +40,6 @@ from hushtable import (  # noqa: E402
     Model,
     ServerProcess,
     Table,
-    TlsConfig,
     connect,
     infer,
     make_certificates,
@@ -256,7 +256,7 @@ def click_pair(folder: Path, reach: Reach, _: Reach) -> Iterator[Asked]:
 @contextlib.contextmanager
 def click_shares(folder: Path, reach: Reach, between: Reach) -> Iterator[Asked]:
     """A click, on the shares of two servers."""
-    counts, files = rows_of_criteo(), folder / "certificates"
+    counts = rows_of_criteo()
     random = np.random.default_rng(2)
     dense = random.uniform(0, 1, (256, DENSE)).astype(np.float32)
     ids = np.stack([random.integers(count, size=256) for count in counts], axis=1)
@@ -266,27 +266,17 @@ def click_shares(folder: Path, reach: Reach, between: Reach) -> Iterator[Asked]:
         spec = folder / "clicks.toml"
         spec.write_text(description("relu"))
         infer.compile_shares(bundle, dense, ids, spec=spec, runs=3)
-    left, right = (make_certificates(files / side, side=side) for side in ("left", "right"))
     with (
-        infer.ServerProcess(bundle, side="right", tls=right.peer, peer_ca=left.ca) as second,
-        infer.ServerProcess(
-            bundle,
-            side="left",
-            tls=left.server,
-            peer=between(second.url),
-            peer_ca=right.ca,
-            peer_cert=left.peer_certificate,
-            peer_key=left.peer_key,
-        ) as first,
+        operators.start(bundle, folder / "certificates", between) as both,
         connect(
-            reach(first.url),
-            reach(second.url),
+            reach(both.left.url),
+            reach(both.right.url),
             scheme="shares",
-            tls=TlsConfig(left_ca=left.ca, right_ca=right.ca),
+            tls=both.tls,
             options=ClientOptions(inferences=64, timeout=60),
         ) as client,
     ):
-        yield Asked((first, second), lambda: client.predict(ids[:1], dense[:1]))
+        yield Asked((both.left, both.right), lambda: client.predict(ids[:1], dense[:1]))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +37,12 @@ class Operators:
 
 
 @contextlib.contextmanager
-def start(bundle: Path, folder: Path) -> Iterator[Operators]:
+def start(bundle: Path, folder: Path, between: Callable[[str], str] = str) -> Iterator[Operators]:
     """Both servers over copies of a compiled bundle, on loopback.
 
     Each operator has an authority of its own: its clients and the other operator's server trust it,
-    and nobody can vouch for both sides. The certificates are made in ``folder``.
+    and nobody can vouch for both sides. The certificates are made in ``folder``. Left
+    reaches right by what ``between`` makes of right's URL.
     """
     left, right = (make_certificates(folder / side, side=side) for side in ("left", "right"))
     with (
@@ -50,7 +51,7 @@ def start(bundle: Path, folder: Path) -> Iterator[Operators]:
             bundle,
             side="left",
             tls=left.server,
-            peer=second.url,
+            peer=between(second.url),
             peer_ca=right.ca,
             peer_cert=left.peer_certificate,
             peer_key=left.peer_key,
