@@ -301,7 +301,7 @@ def _unix(path: Path) -> Iterator[socket.socket]:
     with bound:
         try:
             if path.is_socket() and not _answers(path):
-                path.unlink()  # left by one that was killed
+                path.unlink()  # the socket of a gateway that was killed
             before = os.umask(0o177)
             try:
                 bound.bind(os.fspath(path))
