@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "hushtable tune bundles/items trace.npz --max-drop 0.01 --ray auto --workers 64",
     more={
         "Quality": ("quality", "min_quality", "lower_is_better"),
-        "Traces": ("held_out", "train", "shuffle", "column"),
+        "Traces": ("held_out", "shuffle", "column"),
         "Search": ("seed", "evaluations", "sample_bags", "workers", "ray", "insecure"),
     },
 )
@@ -119,7 +119,9 @@ def tune(
         Path | None,
         typer.Option(help="Another trace to measure on; else the last of this one."),
     ] = None,
-    train: Annotated[float, typer.Option(help="Share of the bags to learn from.")] = 0.8,
+    train: Annotated[
+        float, typer.Option(help="Share of the bags to learn from.", rich_help_panel="Traces")
+    ] = 0.8,
     shuffle: Annotated[
         bool, typer.Option("--shuffle", help="Shuffle the bags before they are divided.")
     ] = False,
