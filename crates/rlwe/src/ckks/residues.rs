@@ -119,8 +119,10 @@ pub(super) fn centred(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<f64> {
         for (number, limb) in limbs.iter().enumerate() {
             digits[number] = limb.digit(poly.limb(number)[index], &digits[..number]);
         }
-        let weighted = digits.iter().zip(&limbs).rev();
-        *out = weighted.map(|(&digit, limb)| digit as f64 * limb.weight).sum();
+        // From the highest digit down: a product of all primes may be more than a double holds, though the
+        // number is not.
+        let steps = digits.iter().zip(&limbs).rev();
+        *out = steps.fold(0.0, |high, (&digit, limb)| high * limb.modulus + digit as f64);
     }
     out
 }
@@ -132,8 +134,8 @@ struct Limb {
     /// The weights of the digits before, modulo this prime, and one over this digit's.
     weights: Vec<u64>,
     weight_inverse: u64,
-    /// q_0 ⋯ q_(i − 1).
-    weight: f64,
+    /// q_i.
+    modulus: f64,
 }
 
 impl Limb {
@@ -149,7 +151,7 @@ impl Limb {
             rounding: Rounding::new(modulus, Width::One),
             weights,
             weight_inverse: modulus.inv(own),
-            weight: moduli[..limb].iter().map(|before| before.value() as f64).product(),
+            modulus: modulus.value() as f64,
         }
     }
 
@@ -207,7 +209,8 @@ mod tests {
 
     #[test]
     fn centred_numbers_come_back() {
-        for (bits, count) in [(17, 5), (40, 1), (45, 4), (51, 12)] {
+        // The last modulus is more than a double holds.
+        for (bits, count) in [(17, 5), (40, 1), (45, 4), (51, 12), (51, 24)] {
             let ring = Ring::new(16, &ntt_primes(bits, 16, count), Platform::detect()).unwrap();
             let limit = (ring.modulus_log2() - 1.01).min(COEFFICIENT_LOG2_MAX);
             let numbers: Vec<f64> = (0..16)
