@@ -13,12 +13,14 @@ pub mod ckks;
 #[cfg(test)]
 mod encryption_time;
 mod error;
+mod largest;
 mod lattice;
 pub mod linear;
 pub mod pack;
 
 pub use ciphertext::{Ciphertext, SecretKey};
 pub use error::Error;
+pub use largest::largest;
 pub use lattice::{Lattice, LatticeSpec, modulus_log2_max};
 
 // What a caller must name beside these.

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
     Encoder, Encrypted, Error, Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
     Parameters, decrypt, encrypt,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
+use hushtable_rlwe::{SecretKey, largest};
 use serde::Serialize;
 
 use super::{DigitTables, Indicator};
@@ -166,14 +166,14 @@ impl Setting {
             let of_each = if found.len() == 1 { expected.len() } else { 1 };
             numbers.extend_from_slice(&slots[..of_each]);
         }
-        let error = numbers.iter().zip(expected).map(|(found, expected)| (found - expected).abs());
+        let errors = numbers.iter().zip(expected).map(|(found, expected)| found - expected);
         Ok(Figures {
             degree: parameters.degree(),
             levels,
             ciphertexts: found.len(),
             ms,
             key_bytes: self.key_bytes,
-            error: error.fold(0.0, f64::max),
+            error: largest(errors),
         })
     }
 }

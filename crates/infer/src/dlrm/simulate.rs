@@ -1,6 +1,7 @@
 //! A circuit computed without encryption: exactly, or with the noise alone.
 
 use hushtable_rlwe::ckks::{Clear, Evaluate, Simulated};
+use hushtable_rlwe::largest;
 use hushtable_rlwe::ring::{Platform, Seed};
 
 use super::chain::Limit;
@@ -113,8 +114,12 @@ pub fn precision_bits(
 ) -> Result<f64, Error> {
     let exact = predict(plan, weights, platform, Mode::Clear, dense, indices)?;
     let noisy = predict(plan, weights, platform, Mode::Simulate(seed), dense, indices)?;
-    let errors = exact.iter().zip(&noisy).map(|(x, y)| (x - y).abs());
-    Ok(-errors.fold(f64::MIN_POSITIVE, f64::max).log2())
+    let errors = exact.iter().zip(&noisy).map(|(x, y)| x - y).chain([f64::MIN_POSITIVE]);
+    let bits = -largest(errors).log2();
+    if bits.is_finite() {
+        return Ok(bits);
+    }
+    Err(Error::Plan { why: "a simulated logit is no number".into() })
 }
 
 fn run<E: Evaluate>(

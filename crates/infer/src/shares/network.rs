@@ -293,14 +293,15 @@ impl Compiler<'_> {
         let steps = |table: &QuantisedTable| f64::from((1_u32 << (table.value_bits - 1)) - 1);
         let largest =
             tables.iter().zip(sums).map(|(table, &rows)| table.scale * steps(table) * rows as f64);
-        let largest = largest.fold(0.0, f64::max);
+        let largest = hushtable_rlwe::largest(largest);
         let (_, cut) = self.bits("rows", largest, LIFT_BITS)?;
         // What a scale is rounded up by counts as often as there are steps and rows.
         let one = |cut: u32| 2_f64.powi((self.fraction_bits + cut) as i32);
         let rounded = tables.iter().zip(sums).map(|(table, &rows)| {
             (table.scale * one(cut)).round() / one(cut) * steps(table) * rows as f64
         });
-        let (whole, cut) = self.bits("rows", rounded.fold(largest, f64::max), LIFT_BITS)?;
+        let (whole, cut) =
+            self.bits("rows", hushtable_rlwe::largest(rounded.chain([largest])), LIFT_BITS)?;
         let one = one(cut);
         let scales: Vec<i32> = tables
             .iter()

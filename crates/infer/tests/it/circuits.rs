@@ -4,6 +4,7 @@ use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::simulate::{Mode, precision_bits, predict};
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
+use hushtable_rlwe::largest;
 use hushtable_rlwe::ring::Platform;
 
 use crate::models::{features, logits, model, spec, tensors};
@@ -20,7 +21,7 @@ fn distance(dlrm: &Dlrm, weights: &Weights, goal: Goal, mode: Mode) -> f64 {
     let found = predict(&plan, weights, Platform::detect(), mode, &dense, &indices).unwrap();
     let expected = logits(dlrm, weights, &dense, &indices);
     assert_eq!(found.len(), count);
-    found.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+    largest(found.iter().zip(&expected).map(|(x, y)| x - y))
 }
 
 #[test]

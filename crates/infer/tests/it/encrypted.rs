@@ -5,6 +5,7 @@ use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{
     Client, Dlrm, Engine, Goal, KEY_CHUNK_BYTES, Terms, Weights, plan, shareable,
 };
+use hushtable_rlwe::largest;
 use hushtable_rlwe::ring::Platform;
 
 use crate::models::{features, logits, model, spec};
@@ -30,7 +31,7 @@ fn error(dlrm: &Dlrm, weights: &Weights, goal: Goal, map_bytes_max: usize) -> f6
     let found = client.open(&answer).unwrap();
     assert_eq!(found.len(), plan.users);
     let expected = logits(dlrm, weights, &dense, &indices);
-    found.iter().zip(&expected).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
+    largest(found.iter().zip(&expected).map(|(x, y)| x - y))
 }
 
 const ERROR_MAX: f64 = 1.0 / 1024.0;

@@ -8,6 +8,7 @@ use super::{
     Clear, ClearPlaintext, ClearTransform, ClearVector, Diagonals, Error, Evaluate, Noise,
     Parameters, Split,
 };
+use crate::largest;
 
 /// Computes on doubles and adds, at every operation, Gaussian noise of the variance that [`Noise`] gives:
 /// what precision a circuit will have is seen without encrypting. It hides nothing.
@@ -39,8 +40,7 @@ impl SimulatedVector {
 
     /// The largest error of a slot.
     pub fn largest_error(&self) -> f64 {
-        let pairs = self.values().iter().zip(self.exact());
-        pairs.map(|(noisy, exact)| (noisy - exact).abs()).fold(0.0, f64::max)
+        largest(self.values().iter().zip(self.exact()).map(|(noisy, exact)| noisy - exact))
     }
 
     /// Bits behind the binary point that are right in every slot: −log2 of the largest error.

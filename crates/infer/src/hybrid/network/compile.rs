@@ -168,7 +168,7 @@ fn measure(network: &Network, lowered: &Lowered, spec: &CompileSpec) -> Result<R
     let mut largest = vec![0.0; lowered.stages.len()];
     let mut input = 0.0_f64;
     for sample in samples {
-        input = sample.iter().map(|x| f64::from(x.abs())).fold(input, f64::max);
+        input = hushtable_rlwe::largest(sample.iter().map(|&x| f64::from(x)).chain([input]));
         let _ = lowered.run(sample, &mut largest);
     }
     let fraction = spec.fraction;

@@ -55,8 +55,7 @@ impl Lowered {
         let mut tensors = vec![input.to_vec()];
         for (stage, largest) in self.stages.iter().zip(largest) {
             let y = sum(stage, &tensors);
-            let most = y.iter().map(|y| f64::from(y.abs())).fold(0.0, f64::max);
-            *largest = largest.max(most);
+            *largest = hushtable_rlwe::largest(y.iter().map(|&y| f64::from(y)).chain([*largest]));
             tensors.push(activate(stage, y));
         }
         tensors.pop().unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use hushtable_infer::hybrid::architectures::Architecture;
 use hushtable_infer::hybrid::network::{CompileSpec, compile, decode, encode, reference};
+use hushtable_rlwe::largest;
 
 /// ReLUs of the paper's Figure 3; VGG-16's fully connected layers have 8,192 more.
 const RELUS: [(Architecture, usize, usize); 7] = [
@@ -41,8 +42,8 @@ fn networks_have_the_papers_relus() {
             let encoded = encode(program, compiled.input_max, &input).unwrap();
             let output = decode(program, &reference(program, &compiled.weights, &encoded, None));
             let float = network.evaluate(&input).unwrap();
-            let worst = output.iter().zip(&float).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            let most = float.iter().map(|a| a.abs()).fold(0.0, f32::max);
+            let worst = largest(output.iter().zip(&float).map(|(a, b)| f64::from(a - b)));
+            let most = largest(float.iter().map(|&a| f64::from(a)));
             println!("  worst {worst} of {most} {:?}", before.elapsed());
             assert!(worst < 0.02 * most.max(1.0), "{architecture}: {worst} of {most}");
         }

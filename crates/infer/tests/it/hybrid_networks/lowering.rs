@@ -5,6 +5,7 @@ use hushtable_infer::hybrid::network::{
     reference,
 };
 use hushtable_infer::hybrid::program::{Pool, Rounding, Shape, Term};
+use hushtable_rlwe::largest;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -20,12 +21,12 @@ fn run(lowered: &Lowered, input: &[f32]) -> Vec<f32> {
 }
 
 fn most(values: &[f32]) -> f32 {
-    values.iter().map(|value| value.abs()).fold(1.0, f32::max)
+    largest(values.iter().map(|&value| f64::from(value)).chain([1.0])) as f32
 }
 
 fn worst(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
-    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    largest(found.iter().zip(expected).map(|(a, b)| f64::from(a - b))) as f32
 }
 
 /// Lowers, and looks that it computes the same.

@@ -1,11 +1,11 @@
 //! Operations on ciphertexts against the same on plain numbers, at several levels and key layouts.
 
-use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
     Ciphertext, Complex64, Diagonals, Encoder, Encrypted, Error, Evaluate, EvaluationKeys, KeySpec,
     ModulusBits, ParameterSpec, Parameters, Split, Work, decrypt, encrypt, key_bytes, write_keys,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
+use hushtable_rlwe::{SecretKey, largest};
 
 /// A set, a secret and keys for it.
 struct Fixture {
@@ -66,8 +66,7 @@ impl Fixture {
 /// log2 of the largest difference.
 fn error_log2(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
-    let differences = found.iter().zip(expected).map(|(x, y)| (x - y).abs());
-    differences.fold(0.0f64, f64::max).log2()
+    largest(found.iter().zip(expected).map(|(x, y)| x - y)).log2()
 }
 
 fn rotated(values: &[f64], steps: usize) -> Vec<f64> {
@@ -134,7 +133,7 @@ fn conjugation_conjugates() {
         let found = fixture.encoder.decode(&plain);
         assert_eq!(found.len(), slots);
         let error = found.iter().zip(&values).map(|(x, y)| (x - y.conj()).norm());
-        let error = error.fold(0.0, f64::max).log2();
+        let error = largest(error).log2();
         assert!(error < ERROR_LOG2_MAX, "an error of 2^{error}");
     }
 }
