@@ -153,7 +153,7 @@ pub(super) fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
     }
 }
 
-/// Unpacks eight numbers of a few bytes each.
+/// Unpacks eight numbers of a few bytes each, of which neighbours may be one.
 #[derive(Clone, Copy)]
 struct Unpacking {
     width: usize,
@@ -164,35 +164,54 @@ struct Unpacking {
 }
 
 impl Unpacking {
+    /// Of numbers in runs of 2^`run_log2`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn new(modulus: Modulus) -> Self {
+    fn new(modulus: Modulus, run_log2: u32) -> Self {
         let width = width_bytes(modulus);
-        let mut order = [0u8; 64];
-        for (index, byte) in order.iter_mut().enumerate() {
-            *byte = (index / 8 * width + index % 8) as u8 & 63;
-        }
+        let repeats = run_log2.min(LANES.ilog2());
+        let order = &ORDERS[width][repeats as usize];
         Self {
             width,
-            read: u64::MAX >> (64 - 8 * width),
+            read: u64::MAX >> (64 - (LANES >> repeats) * width),
             filled: 0x0101_0101_0101_0101 * ((1u64 << width) - 1),
             // SAFETY: 64 bytes.
             order: unsafe { _mm512_loadu_si512(order.as_ptr().cast()) },
         }
     }
 
-    /// The eight numbers at `from`.
+    /// The eight numbers at `from`, as many of them as differ.
     ///
     /// # Safety
     /// They lie in one allocation.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     unsafe fn load(self, from: *const u8) -> __m512i {
-        // SAFETY: bytes behind the eight numbers are not read.
+        // SAFETY: bytes behind those numbers are not read.
         let bytes = unsafe { _mm512_maskz_loadu_epi8(self.read, from.cast()) };
         _mm512_maskz_permutexvar_epi8(self.filled, self.order, bytes)
     }
 }
+
+/// By bytes of a number and log2 of a run: which byte of those that are read goes where.
+static ORDERS: [[[u8; 64]; 4]; 8] = {
+    let mut orders = [[[0; 64]; 4]; 8];
+    let mut width = 1;
+    while width < orders.len() {
+        let mut repeats = 0;
+        while repeats < orders[width].len() {
+            let mut index = 0;
+            while index < 64 {
+                orders[width][repeats][index] =
+                    (((index / 8) >> repeats) * width + index % 8) as u8 & 63;
+                index += 1;
+            }
+            repeats += 1;
+        }
+        width += 1;
+    }
+    orders
+};
 
 /// See [`Kernel::row_products`](super::Kernel::row_products).
 #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
@@ -204,7 +223,7 @@ pub(super) fn row_products(
     outs: [&mut [u64]; 2],
 ) {
     let length = outs[0].len();
-    let unpacking = Unpacking::new(modulus);
+    let unpacking = Unpacking::new(modulus, 0);
     let row_bytes = 2 * length * unpacking.width;
     assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
     assert!(xs.iter().all(|x| x.len() == length) && xs.len() <= rows.len() / row_bytes);
@@ -247,47 +266,34 @@ pub(super) fn packed_products(
     modulus: Modulus,
     groups: &[PackedGroup],
     terms: usize,
+    start: usize,
     outs: [&mut [u64]; 2],
 ) {
     let length = outs[0].len();
     assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
-    let unpacking = Unpacking::new(modulus);
+    assert!(start.is_multiple_of(ROW_BLOCK));
     for group in groups {
-        assert!(group.packed.len() == group.count * length * unpacking.width);
-        assert!(group.terms.iter().all(|(term, [x, y])| {
-            *term < group.count && x.len() == length && y.len() == length
-        }));
+        let all = group.length(modulus);
+        assert!(group.run.is_power_of_two() && start + length <= all);
+        assert!(all.is_multiple_of(ROW_BLOCK));
+        assert!(group.packed.len() == group.count * (all / group.run) * width_bytes(modulus));
+        let fits = |(term, sides): &(usize, [&[u64]; 2])| {
+            *term < group.count && sides.iter().all(|side| side.len() == all)
+        };
+        assert!(group.terms.iter().all(fits));
     }
     let [first, second] = outs;
     let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let block_bytes = ROW_BLOCK * unpacking.width;
     let reduction = Reduction::new(modulus, terms);
-    for start in (0..length).step_by(ROW_BLOCK) {
+    for at in (0..length).step_by(ROW_BLOCK) {
         let mut sum = PairSum::new(reduction.lanes.q);
         for group in groups {
-            // SAFETY: every factor has `length` elements, `packed` as many of `count` polynomials, and
-            // those from `start` on that are read and written do lie in them.
-            unsafe {
-                let packed = group.packed.as_ptr().add(start * group.count * unpacking.width);
-                for &(term, [x, y]) in &group.terms {
-                    let packed = packed.add(term * block_bytes);
-                    // Hundreds of groups are more streams than the processor follows by itself. What it
-                    // is told of may lie past the end: it is not read then.
-                    let next = packed.wrapping_add(group.count * block_bytes);
-                    for line in (0..block_bytes).step_by(LINE_BYTES) {
-                        _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line).cast());
-                    }
-                    for i in 0..VECTORS {
-                        let at = start + LANES * i;
-                        let plain = unpacking.load(packed.add(LANES * i * unpacking.width));
-                        let factors = [x, y].map(|x| _mm512_loadu_si512(x.as_ptr().add(at).cast()));
-                        sum.add(i, plain, factors);
-                    }
-                }
-            }
+            // SAFETY: every factor has as many elements as `packed` stands for in each of `count`
+            // polynomials, and those from `start + at` on that are read do lie in them.
+            unsafe { sum.add_group(modulus, group, start + at) };
         }
-        // SAFETY: likewise.
-        unsafe { sum.store(&reduction, start, outs) };
+        // SAFETY: `outs` have `length` elements.
+        unsafe { sum.store(&reduction, at, outs) };
     }
 }
 
@@ -318,6 +324,54 @@ impl PairSum {
         for side in 0..2 {
             self.low[side][i] = _mm512_madd52lo_epu64(self.low[side][i], x, y[side]);
             self.high[side][i] = _mm512_madd52hi_epu64(self.high[side][i], x, y[side]);
+        }
+    }
+
+    /// Adds the products of `group` from number `start` on.
+    ///
+    /// # Safety
+    /// A block from there on lies in what the group's slices hold or stand for.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
+    unsafe fn add_group(&mut self, modulus: Modulus, group: &PackedGroup, start: usize) {
+        let run_log2 = group.run.trailing_zeros();
+        let unpacking = Unpacking::new(modulus, run_log2);
+        let words = (ROW_BLOCK >> run_log2).max(1);
+        let block_bytes = words * unpacking.width;
+        // SAFETY: as the caller promises, here and below.
+        let packed = unsafe {
+            let block = (start >> run_log2) / words;
+            group.packed.as_ptr().add(block * group.count * block_bytes)
+        };
+        // SAFETY: likewise.
+        let factors = |sides: [&[u64]; 2], i: usize| unsafe {
+            sides.map(|side| _mm512_loadu_si512(side.as_ptr().add(start + LANES * i).cast()))
+        };
+        if words == 1 {
+            for &(term, sides) in &group.terms {
+                // SAFETY: likewise.
+                let plain = unsafe { unpacking.load(packed.add(term * block_bytes)) };
+                for i in 0..VECTORS {
+                    self.add(i, plain, factors(sides, i));
+                }
+            }
+            return;
+        }
+        for &(term, sides) in &group.terms {
+            // SAFETY: likewise.
+            let packed = unsafe { packed.add(term * block_bytes) };
+            // Hundreds of groups are more streams than the processor follows by itself. What it
+            // is told of may lie past the end: it is not read then.
+            let next = packed.wrapping_add(group.count * block_bytes);
+            for line in (0..block_bytes).step_by(LINE_BYTES) {
+                _mm_prefetch::<_MM_HINT_T1>(next.wrapping_add(line).cast());
+            }
+            for i in 0..VECTORS {
+                let at = ((LANES * i) >> run_log2) * unpacking.width;
+                // SAFETY: likewise.
+                let plain = unsafe { unpacking.load(packed.add(at)) };
+                self.add(i, plain, factors(sides, i));
+            }
         }
     }
 

@@ -235,25 +235,96 @@ fn sums_of_packed_polynomials_agree_with_the_specification() {
                     };
                     let empty = vec![0; 2 * length];
                     compare(&name, &empty, |out| run(false, out), |out| run(true, out));
-                    let group = |skipped: usize| PackedGroup {
-                        packed: &packed,
-                        count: rows.len(),
-                        terms: (skipped..rows.len())
-                            .map(|term| (term, [&rows[term / 2][..], xs[term % xs.len()]]))
-                            .collect(),
-                    };
-                    let mut groups = vec![group(0), group(1)];
-                    if terms < 62 {
-                        groups.push(group(rows.len() / 2));
-                    }
-                    let run = |specified: bool, out: &mut [u64]| {
-                        let (a, b) = out.split_at_mut(length);
-                        match specified {
-                            true => portable::packed_products(modulus, &groups, [a, b]),
-                            false => kernel.packed_products(modulus, &groups, [a, b]),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_packed_polynomials_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(10);
+    for kernel in kernels() {
+        for modulus in moduli(8).chain([Modulus::new(3).unwrap()]) {
+            // Runs by group: none, shorter than a vector, than a block, than what is written, longer.
+            for (terms, length, runs) in [
+                (1, 8, &[1][..]),
+                (3, 16, &[2, 16]),
+                (2, 32, &[1, 2, 4, 8]),
+                (7, 64, &[16, 1, 32]),
+                (4, 128, &[64, 128, 2, 1]),
+                (40, 256, &[4, 256, 8]),
+                (PACKED_MAX, 64, &[32]),
+                (PACKED_MAX, 64, &[1]),
+            ] {
+                let name = format!("{} {terms} in {runs:?} of {}", kernel.isa(), modulus.value());
+                let mut draw = |count: usize, length: usize| -> Vec<Vec<u64>> {
+                    (0..count).map(|_| residues(&mut rng, modulus, length)).collect()
+                };
+                // One more is packed than is used.
+                let words = |run: usize| draw(terms + 1, length / run);
+                let drawn: Vec<_> = runs.iter().copied().map(words).collect();
+                let sides = [draw(terms, length), draw(terms, length)];
+                let top = modulus.value() - 1;
+                let tops: Vec<_> =
+                    runs.iter().map(|run| vec![vec![top; length / run]; terms + 1]).collect();
+                let top_sides = [(); 2].map(|()| vec![vec![top; length]; terms]);
+                for (words, sides) in [(drawn, sides), (tops, top_sides)] {
+                    let packed: Vec<_> = words
+                        .iter()
+                        .zip(runs)
+                        .map(|(words, &run)| {
+                            let mut packed =
+                                vec![0; (terms + 1) * words[0].len() * width_bytes(modulus)];
+                            for (index, words) in words.iter().enumerate() {
+                                pack_runs(modulus, words, run, (terms + 1, index), &mut packed);
+                            }
+                            packed
+                        })
+                        .collect();
+                    let sides = sides.each_ref().map(|side| slices(side));
+                    let factors: Vec<_> = (0..terms)
+                        .map(|term| (term + 1, [sides[0][term], sides[1][term]]))
+                        .collect();
+                    let groups: Vec<_> = packed
+                        .iter()
+                        .zip(runs)
+                        .map(|(packed, &run)| PackedGroup {
+                            packed,
+                            count: terms + 1,
+                            run,
+                            terms: factors.clone(),
+                        })
+                        .collect();
+                    for (start, length) in [(0, length), (length / 2, length / 2)] {
+                        if !start.is_multiple_of(ROW_BLOCK) {
+                            continue;
                         }
-                    };
-                    compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                        let run = |specified: bool, out: &mut [u64]| {
+                            let (a, b) = out.split_at_mut(length);
+                            match specified {
+                                true => portable::packed_products(modulus, &groups, start, [a, b]),
+                                false => kernel.packed_products(modulus, &groups, start, [a, b]),
+                            }
+                        };
+                        let empty = vec![0; 2 * length];
+                        compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                        // And the specification agrees with sums that know of no runs.
+                        let mut found = empty;
+                        run(true, &mut found);
+                        for (at, &found) in found.iter().enumerate() {
+                            let (side, at) = (at / length, start + at % length);
+                            let mut sum = 0;
+                            for (words, &run) in words.iter().zip(runs) {
+                                for term in 0..terms {
+                                    let x = words[term + 1][at / run];
+                                    sum = modulus.add(sum, modulus.mul(x, sides[side][term][at]));
+                                }
+                            }
+                            let found = modulus.mul(found, (1 << 52) % modulus.value());
+                            assert_eq!(found, sum, "{name} at {at}");
+                        }
+                    }
                 }
             }
         }

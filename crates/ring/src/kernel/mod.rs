@@ -60,9 +60,21 @@ pub fn width_bytes(modulus: Modulus) -> usize {
 /// Packs one of `count` polynomials of one residue, number `which`, into `out`, where all have room:
 /// [`ROW_BLOCK`] numbers of polynomial 0 (or all, where there are fewer), each in
 /// [`width_bytes`] bytes, as many of polynomial 1, and so on; then the next ones of polynomial 0.
-pub fn pack_rows(modulus: Modulus, values: &[u64], (count, which): (usize, usize), out: &mut [u8]) {
+pub fn pack_rows(modulus: Modulus, values: &[u64], place: (usize, usize), out: &mut [u8]) {
+    pack_runs(modulus, values, 1, place, out);
+}
+
+/// As [`pack_rows`], of polynomials whose numbers come in runs of `run` (a power of two) equal ones:
+/// `values`, and what is packed, are one of each run.
+pub fn pack_runs(
+    modulus: Modulus,
+    values: &[u64],
+    run: usize,
+    (count, which): (usize, usize),
+    out: &mut [u8],
+) {
     let width = width_bytes(modulus);
-    let block = ROW_BLOCK.min(values.len());
+    let block = block_words(values.len() * run, run);
     assert!(which < count && out.len() == count * values.len() * width);
     let blocks = out.chunks_exact_mut(block * width).skip(which).step_by(count);
     for (out, values) in blocks.zip(values.chunks_exact(block)) {
@@ -72,14 +84,28 @@ pub fn pack_rows(modulus: Modulus, values: &[u64], (count, which): (usize, usize
     }
 }
 
+/// Numbers that are packed of a polynomial of `length` numbers before the next one's.
+fn block_words(length: usize, run: usize) -> usize {
+    (ROW_BLOCK.min(length) / run).max(1)
+}
+
 /// Terms of [`Kernel::packed_products`] whose first factors lie together.
 pub struct PackedGroup<'a> {
-    /// Polynomials as [`pack_rows`] packs them, given times 2^52.
+    /// Polynomials as [`pack_runs`] packs them, given times 2^52.
     pub packed: &'a [u8],
     /// How many there are.
     pub count: usize,
+    /// How many equal numbers, a power of two, each packed one stands for.
+    pub run: usize,
     /// Number of a packed polynomial, and its other factors.
     pub terms: Vec<(usize, [&'a [u64]; 2])>,
+}
+
+impl PackedGroup<'_> {
+    /// Numbers of each polynomial, the repeated ones counted.
+    fn length(&self, modulus: Modulus) -> usize {
+        self.packed.len() / (self.count * width_bytes(modulus)).max(1) * self.run
+    }
 }
 
 /// Most sources of one [`Kernel::combine`].
@@ -313,18 +339,27 @@ impl Kernel {
         }
     }
 
-    /// `outs[side] = Σ packed · factors[side] / 2^52`, element by element, over 1 to [`PACKED_MAX`] terms
-    /// of all groups: plaintexts with ciphertexts.
-    pub fn packed_products(self, modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u64]; 2]) {
+    /// `outs[side] = Σ packed · factors[side] / 2^52`, element by element from number `start` of the
+    /// factors on, over 1 to [`PACKED_MAX`] terms of all groups: plaintexts with ciphertexts.
+    pub fn packed_products(
+        self,
+        modulus: Modulus,
+        groups: &[PackedGroup],
+        start: usize,
+        outs: [&mut [u64]; 2],
+    ) {
         let length = outs[0].len();
         assert!(length > 0 && length.is_multiple_of(ROW_BLOCK.min(length)));
-        assert!(outs[1].len() == length);
+        assert!(outs[1].len() == length && start.is_multiple_of(ROW_BLOCK));
         let terms: usize = groups.iter().map(|group| group.terms.len()).sum();
         assert!((1..=PACKED_MAX).contains(&terms));
         for group in groups {
-            assert!(group.packed.len() == group.count * length * width_bytes(modulus));
+            let all = group.length(modulus);
+            assert!(group.run.is_power_of_two() && start + length <= all);
+            assert!(all.is_multiple_of(ROW_BLOCK.min(all)));
+            assert!(group.packed.len() == group.count * (all / group.run) * width_bytes(modulus));
             let fits = |(term, factors): &(usize, [&[u64]; 2])| {
-                *term < group.count && factors.iter().all(|factor| factor.len() == length)
+                *term < group.count && factors.iter().all(|factor| factor.len() == all)
             };
             assert!(group.terms.iter().all(fits));
         }
@@ -332,9 +367,9 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
             Isa::Avx512Ifma if length >= ROW_BLOCK => unsafe {
-                basis_avx512::packed_products(modulus, groups, terms, outs);
+                basis_avx512::packed_products(modulus, groups, terms, start, outs);
             },
-            _ => portable::packed_products(modulus, groups, outs),
+            _ => portable::packed_products(modulus, groups, start, outs),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The specification of every kernel, in plain Rust.
 
-use super::{COLUMNS, PackedGroup, ROW_BLOCK, width_bytes};
+use super::{COLUMNS, PackedGroup, block_words, width_bytes};
 use crate::crt::Crt;
 use crate::gadget::Gadget;
 use crate::{Modulus, NttTable};
@@ -195,12 +195,13 @@ pub fn row_products(
 ) {
     let length = outs[0].len();
     let width = width_bytes(modulus);
+    let block = block_words(length, 1);
     let count = rows.len() / (2 * length * width);
     let back = modulus.inv((1 << 52) % modulus.value());
     for (side, out) in outs.into_iter().enumerate() {
         for (index, out) in out.iter_mut().enumerate() {
             let product = |(j, x): (usize, &&[u64])| {
-                let y = packed(rows, width, length, (2 * count, 2 * j + side), index);
+                let y = packed(rows, width, block, (2 * count, 2 * j + side), index);
                 u128::from(x[index]) * u128::from(y)
             };
             let sum: u128 = xs.iter().enumerate().map(product).sum();
@@ -215,16 +216,22 @@ pub fn row_products(
 
 /// `outs[side]` = Σ over groups and terms of packed · factors[side] / 2^52; see
 /// [`Kernel::packed_products`](super::Kernel::packed_products).
-pub fn packed_products(modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u64]; 2]) {
-    let length = outs[0].len();
+pub fn packed_products(
+    modulus: Modulus,
+    groups: &[PackedGroup],
+    start: usize,
+    outs: [&mut [u64]; 2],
+) {
     let width = width_bytes(modulus);
     let back = modulus.inv((1 << 52) % modulus.value());
     for (side, out) in outs.into_iter().enumerate() {
-        for (index, out) in out.iter_mut().enumerate() {
+        for (index, out) in (start..).zip(out) {
             let mut sum = 0u128;
             for group in groups {
+                let block = block_words(group.length(modulus), group.run);
                 for &(term, factors) in &group.terms {
-                    let x = packed(group.packed, width, length, (group.count, term), index);
+                    let place = (group.count, term);
+                    let x = packed(group.packed, width, block, place, index / group.run);
                     sum += u128::from(x) * u128::from(factors[side][index]);
                 }
             }
@@ -233,15 +240,14 @@ pub fn packed_products(modulus: Modulus, groups: &[PackedGroup], outs: [&mut [u6
     }
 }
 
-/// Number `index` of polynomial `which` of `count` that are packed block by block.
+/// Number `index` of polynomial `which` of `count` that are packed `block` numbers at a time.
 fn packed(
     bytes: &[u8],
     width: usize,
-    length: usize,
+    block: usize,
     (count, which): (usize, usize),
     index: usize,
 ) -> u64 {
-    let block = ROW_BLOCK.min(length);
     let at = ((index / block * count + which) * block + index % block) * width;
     let mut word = [0; 8];
     word[..width].copy_from_slice(&bytes[at..at + width]);

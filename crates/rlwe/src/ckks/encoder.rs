@@ -125,56 +125,86 @@ impl Encoder {
         Ok(self.parameters.ring(level))
     }
 
+    /// As [`encode_over`](Self::encode_over), of each run of equal evaluations one, limb by limb: 2n of
+    /// `values`, or as many as the smallest transform has.
+    pub(super) fn encode_runs(
+        &self,
+        ring: &Ring,
+        values: &[f64],
+        scale: f64,
+    ) -> Result<Vec<u64>, Error> {
+        let values = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
+        let (coefficients, width) = self.coefficients(ring, values, scale)?;
+        let mut out = vec![0; 2 * coefficients.len() * ring.limbs()];
+        self.evaluate(ring, &coefficients, width, &mut out);
+        Ok(out)
+    }
+
+    /// How many equal evaluations a vector of `values` numbers has side by side.
+    pub(super) fn run(degree: usize, values: usize) -> usize {
+        degree / (2 * values.max(VALUES_MIN))
+    }
+
     fn encode_slots(
+        &self,
+        ring: &Ring,
+        values: Vec<Complex64>,
+        scale: f64,
+    ) -> Result<Poly<Evaluations>, Error> {
+        let (coefficients, width) = self.coefficients(ring, values, scale)?;
+        let mut out: Poly<Evaluations> = ring.zero();
+        let run = Self::run(ring.degree(), coefficients.len());
+        if run == 1 {
+            self.evaluate(ring, &coefficients, width, out.values_mut());
+            return Ok(out);
+        }
+        let mut words = vec![0; ring.limbs() * ring.degree() / run];
+        self.evaluate(ring, &coefficients, width, &mut words);
+        for (out, &word) in out.values_mut().chunks_exact_mut(run).zip(&words) {
+            out.fill(word);
+        }
+        Ok(out)
+    }
+
+    /// The polynomial of `values`: its coefficients are n real parts, then n imaginary parts, of powers of
+    /// X^(N / 2n).
+    fn coefficients(
         &self,
         ring: &Ring,
         mut values: Vec<Complex64>,
         scale: f64,
-    ) -> Result<Poly<Evaluations>, Error> {
+    ) -> Result<(Vec<Complex64>, Width), Error> {
         let slots = self.parameters.slots();
         let found = values.len();
         if !found.is_power_of_two() || found > slots {
             return Err(Error::Slots { found, slots });
         }
         let largest = rules::largest(ring, &values, scale)?;
-        // The smallest degree that has a transform is 8.
-        while values.len() < 4 {
+        while values.len() < VALUES_MIN {
             values.extend_from_within(..);
         }
         self.roots.inverse(&mut values);
         for value in &mut values {
             *value *= scale;
         }
-        let width = Width::of(1.001 * largest * scale);
-        Ok(self.expand(ring, &values, width))
+        Ok((values, Width::of(1.001 * largest * scale)))
     }
 
-    /// The polynomial of X^(N / 2n) whose coefficients are the real parts of the n `coefficients` and
-    /// then their imaginary parts: a transform of degree 2n, of which each evaluation is one of N / 2n
-    /// neighbours of the whole one.
-    fn expand(&self, ring: &Ring, coefficients: &[Complex64], width: Width) -> Poly<Evaluations> {
-        let small_degree = 2 * coefficients.len();
-        let repeat = ring.degree() / small_degree;
-        let mut out: Poly<Evaluations> = ring.zero();
-        let mut small = vec![0; small_degree];
-        for (limb, modulus) in ring.moduli().enumerate() {
+    /// Evaluations over `ring` of the n `coefficients`: those of a transform of degree 2n, of which each is
+    /// one of N / 2n neighbours of the whole one.
+    fn evaluate(&self, ring: &Ring, coefficients: &[Complex64], width: Width, out: &mut [u64]) {
+        let degree = 2 * coefficients.len();
+        for ((limb, modulus), out) in ring.moduli().enumerate().zip(out.chunks_exact_mut(degree)) {
             let rounding = Rounding::new(modulus, width);
-            let to = if repeat == 1 { out.limb_mut(limb) } else { small.as_mut_slice() };
-            let (low, high) = to.split_at_mut(coefficients.len());
+            let (low, high) = out.split_at_mut(coefficients.len());
             for ((low, high), coefficient) in low.iter_mut().zip(high).zip(coefficients) {
                 *low = rounding.residue(coefficient.re);
                 *high = rounding.residue(coefficient.im);
             }
-            if repeat == 1 {
-                ring.kernel().forward(ring.table(limb), to);
-                continue;
-            }
-            ring.kernel().forward(self.table(small_degree, modulus), to);
-            for (out, &value) in out.limb_mut(limb).chunks_exact_mut(repeat).zip(&small) {
-                out.fill(value);
-            }
+            let is_whole = degree == ring.degree();
+            let table = if is_whole { ring.table(limb) } else { self.table(degree, modulus) };
+            ring.kernel().forward(table, out);
         }
-        out
     }
 
     /// Roots of `degree` modulo `modulus`. They are powers of the whole ring's: both start from the
@@ -189,3 +219,7 @@ impl Encoder {
         table.expect("a ring of other primes than the parameters'")
     }
 }
+
+/// Least values that are encoded, repeated where there are fewer: the smallest degree that has a transform
+/// is 8.
+const VALUES_MIN: usize = 4;

@@ -1,6 +1,6 @@
 //! What circuits are written against.
 
-use super::{Diagonals, Error, Parameters, Split};
+use super::{Diagonals, Error, Parameters, Split, Transform};
 
 /// Arithmetic on slots, on ciphertexts or on what stands in for them.
 ///
@@ -46,6 +46,15 @@ pub trait Evaluate {
         level: usize,
         scale: f64,
     ) -> Result<Self::Transform, Error>;
+
+    /// Bytes of memory that [`prepare`](Self::prepare) takes for `map` where it is for ciphertexts. All
+    /// evaluators say the same, so that what is decided by it is decided alike.
+    ///
+    /// # Errors
+    /// [`Error::Level`], [`Error::Slots`].
+    fn prepared_bytes(&self, map: &Diagonals, split: Split, level: usize) -> Result<usize, Error> {
+        Transform::bytes(self.parameters(), map, split, level)
+    }
 
     /// x += y, both at one level and scale (to 2^-20, relatively).
     ///

@@ -138,6 +138,24 @@ pub(super) fn constant(ring: &Ring, value: f64, scale: f64) -> Result<(), Error>
     Ok(())
 }
 
+/// A map prepared for `level` must be one of the set's slots, and the level one that there is.
+pub(super) fn map(
+    parameters: &Parameters,
+    map: &Diagonals,
+    split: Split,
+    level: usize,
+) -> Result<(), Error> {
+    assert!(split.baby_steps > 0, "baby steps are 0 to below a positive number");
+    let (slots, expected) = (parameters.slots(), parameters.levels());
+    if map.slots() != slots {
+        return Err(Error::Slots { found: map.slots(), slots });
+    }
+    if level > expected {
+        return Err(Error::Level { operation: "encode", found: level, expected });
+    }
+    Ok(())
+}
+
 /// What preparing a map refuses: values that do not fit the level, a map of other slots.
 pub(super) fn preparable(
     parameters: &Parameters,
@@ -146,11 +164,7 @@ pub(super) fn preparable(
     level: usize,
     scale: f64,
 ) -> Result<(), Error> {
-    assert!(split.baby_steps > 0, "baby steps are 0 to below a positive number");
-    let slots = parameters.slots();
-    if map.slots() != slots {
-        return Err(Error::Slots { found: map.slots(), slots });
-    }
+    self::map(parameters, map, split, level)?;
     for steps in map.steps() {
         let diagonal = map.diagonal(steps).expect("of steps that it has");
         vector(parameters, diagonal, level, scale)?;

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hushtable_ring::kernel::{PACKED_MAX, PackedGroup, pack_rows, width_bytes};
+use hushtable_ring::kernel::{PACKED_MAX, PackedGroup, pack_runs, width_bytes};
 use hushtable_ring::{Kernel, Modulus, Ring};
 
 use super::keys::{EvaluationKeys, MapKey, key_ring};
@@ -20,12 +20,46 @@ use crate::Ciphertext;
 pub struct Transform {
     level: usize,
     scale: f64,
-    degree: usize,
-    /// Giant steps, each with its baby steps, ascending.
-    groups: Vec<(usize, Vec<usize>)>,
-    /// By limb; within one by giant step, all whose baby steps' plaintexts are packed together, and times
+    /// By giant step, ascending.
+    groups: Vec<Group>,
+    /// By limb; within one by group, all whose baby steps' plaintexts are packed together, and times
     /// 2^52, which their sums of products are divided by.
     packed: Vec<Vec<Vec<u8>>>,
+}
+
+/// The diagonals of one giant step.
+struct Group {
+    giant: usize,
+    /// Ascending.
+    babies: Vec<usize>,
+    /// How many equal evaluations every diagonal has side by side, of which one is held.
+    run: usize,
+}
+
+impl Group {
+    /// The groups of `map`.
+    fn all(parameters: &Parameters, map: &Diagonals, split: Split) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        // They are ascending.
+        for step in map.steps() {
+            let (giant, baby) = (step - step % split.baby_steps, step % split.baby_steps);
+            let values = map.diagonal(step).expect("of steps that it has").len();
+            let run = Encoder::run(parameters.degree(), values);
+            match groups.last_mut() {
+                Some(group) if group.giant == giant => {
+                    group.babies.push(baby);
+                    group.run = group.run.min(run);
+                }
+                _ => groups.push(Self { giant, babies: vec![baby], run }),
+            }
+        }
+        groups
+    }
+
+    /// Bytes of its plaintexts modulo one prime.
+    fn bytes(&self, degree: usize, modulus: Modulus) -> usize {
+        self.babies.len() * (degree / self.run) * width_bytes(modulus)
+    }
 }
 
 impl Transform {
@@ -42,45 +76,62 @@ impl Transform {
     ) -> Result<Self, Error> {
         let parameters = encoder.parameters();
         rules::preparable(parameters, map, split, level, scale)?;
-        let cut = |steps: usize| (steps - steps % split.baby_steps, steps % split.baby_steps);
-        let mut steps: Vec<_> = map.steps().map(cut).collect();
-        steps.sort_unstable();
-        let has_babies = steps.iter().any(|&(_, baby)| baby > 0);
-        let ring = plain_ring(parameters, level, has_babies)?;
+        let groups = Group::all(parameters, map, split);
+        let ring = plain_ring(parameters, level, &groups)?;
         let degree = ring.degree();
-        let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (giant, baby) in steps {
-            match groups.last_mut() {
-                Some((last, babies)) if *last == giant => babies.push(baby),
-                _ => groups.push((giant, vec![baby])),
-            }
-        }
         let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
         let room = |modulus| {
-            let number = degree * width_bytes(modulus);
-            groups.iter().map(|(_, babies)| vec![0; babies.len() * number]).collect()
+            groups.iter().map(|group: &Group| vec![0; group.bytes(degree, modulus)]).collect()
         };
         let mut packed: Vec<Vec<Vec<u8>>> = ring.moduli().map(room).collect();
-        let block = BLOCK.min(degree);
-        for (group, (giant, babies)) in groups.iter().enumerate() {
+        for (number, Group { giant, babies, run }) in groups.iter().enumerate() {
+            let mut all = vec![0; degree / run];
             for (index, baby) in babies.iter().enumerate() {
                 let diagonal = map.diagonal(giant + baby).expect("of steps that it has");
                 // The giant step comes after the product: the diagonal is rotated back.
                 let mut rotated = diagonal.to_vec();
                 rotated.rotate_right(giant % diagonal.len());
-                let mut poly = encoder.encode_over(&ring, &rotated, scale)?;
-                ring.scale_assign(&mut poly, &weights);
-                for (limb, packed) in packed.iter_mut().enumerate() {
+                let mut words = encoder.encode_runs(&ring, &rotated, scale)?;
+                let own = words.len() / ring.limbs();
+                for (limb, words) in words.chunks_exact_mut(own).enumerate() {
                     let modulus = ring.modulus(limb);
-                    let length = babies.len() * block * width_bytes(modulus);
-                    let parts = packed[group].chunks_exact_mut(length);
-                    for (part, values) in parts.zip(poly.limb(limb).chunks_exact(block)) {
-                        pack_rows(modulus, values, (babies.len(), index), part);
+                    ring.kernel().scale_assign(modulus, words, weights[limb]);
+                    for (all, word) in all.chunks_exact_mut(degree / run / own).zip(&*words) {
+                        all.fill(*word);
                     }
+                    let place = (babies.len(), index);
+                    pack_runs(modulus, &all, *run, place, &mut packed[limb][number]);
                 }
             }
         }
-        Ok(Self { level, scale, degree, groups, packed })
+        Ok(Self { level, scale, groups, packed })
+    }
+
+    /// Bytes of memory that what [`new`](Self::new) makes takes.
+    ///
+    /// # Errors
+    /// As [`Evaluate::prepared_bytes`](super::Evaluate::prepared_bytes).
+    pub(super) fn bytes(
+        parameters: &Parameters,
+        map: &Diagonals,
+        split: Split,
+        level: usize,
+    ) -> Result<usize, Error> {
+        rules::map(parameters, map, split, level)?;
+        let groups = Group::all(parameters, map, split);
+        let ring = plain_ring(parameters, level, &groups)?;
+        let of_limb = |modulus| -> usize {
+            groups.iter().map(|group| group.bytes(ring.degree(), modulus)).sum()
+        };
+        Ok(Self::bytes_with(&groups, ring.limbs(), ring.moduli().map(of_limb).sum()))
+    }
+
+    /// Bytes of memory with `packed` bytes of plaintexts over `limbs` limbs.
+    fn bytes_with(groups: &[Group], limbs: usize, packed: usize) -> usize {
+        let babies: usize = groups.iter().map(|group| group.babies.len()).sum();
+        let vectors = limbs * (1 + groups.len()) * size_of::<Vec<u8>>();
+        let groups = size_of_val(groups) + babies * size_of::<usize>();
+        size_of::<Self>() + packed + vectors + groups
     }
 
     /// The level of the ciphertexts that it is for.
@@ -95,8 +146,8 @@ impl Transform {
 
     /// Bytes of memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        let packed = self.packed.iter().flatten().map(Vec::capacity).sum::<usize>();
-        size_of::<Self>() + packed + size_of::<usize>() * self.packed.len() * self.groups.len() * 4
+        let packed = self.packed.iter().flatten().map(Vec::capacity).sum();
+        Self::bytes_with(&self.groups, self.limbs(), packed)
     }
 
     /// Limbs of the plaintexts: Q's at the level, and P's where there are baby steps.
@@ -106,21 +157,14 @@ impl Transform {
 
     /// The baby steps, 0 left out.
     fn babies(&self) -> BTreeSet<usize> {
-        let babies = self.groups.iter().flat_map(|(_, babies)| babies);
+        let babies = self.groups.iter().flat_map(|group| &group.babies);
         babies.copied().filter(|&baby| baby > 0).collect()
-    }
-
-    /// Block `block` of limb `limb` of the plaintexts of group `group`.
-    fn block(&self, limb: usize, group: usize, block: usize) -> &[u8] {
-        let packed = &self.packed[limb][group];
-        let length = packed.len() / (self.degree / BLOCK.min(self.degree));
-        &packed[block * length..(block + 1) * length]
     }
 }
 
 /// The ring of plaintexts: P's limbs are needed where baby steps leave sums modulo Q · P.
-fn plain_ring(parameters: &Parameters, level: usize, has_babies: bool) -> Result<Ring, Error> {
-    match has_babies {
+fn plain_ring(parameters: &Parameters, level: usize, groups: &[Group]) -> Result<Ring, Error> {
+    match groups.iter().flat_map(|group| &group.babies).any(|&baby| baby > 0) {
         true => key_ring(parameters, level),
         false => Ok(parameters.ring(level).clone()),
     }
@@ -169,7 +213,7 @@ impl Run<'_> {
         };
         let baby_keys = maps.iter().map(of_babies).collect::<Result<Vec<_>, _>>()?;
         let giants: BTreeSet<usize> =
-            maps.iter().flat_map(|map| map.groups.iter().map(|&(giant, _)| giant)).collect();
+            maps.iter().flat_map(|map| map.groups.iter().map(|group| group.giant)).collect();
         let giants: Vec<usize> = giants.into_iter().collect();
         let giant_keys = giants.iter().map(|&giant| key(giant)).collect::<Result<Vec<_>, _>>()?;
         let limbs = maps.iter().map(|map| map.limbs()).max().unwrap_or(level + 1);
@@ -321,41 +365,33 @@ impl Products<'_> {
     fn add_up(&self, switcher: &Switcher, level: usize, maps: &[&Transform], sums: &mut [u64]) {
         let degree = switcher.degree();
         let modulus = switcher.modulus(level, self.limb);
+        let groups: Vec<_> = self.giants.iter().map(|&giant| self.groups(maps, giant)).collect();
         let block = BLOCK.min(degree);
         let length = self.limbs * degree;
         let mut part = [vec![0; block], vec![0; block]];
-        for index in 0..degree / block {
-            for (&giant, sums) in self.giants.iter().zip(sums.chunks_exact_mut(2 * length)) {
-                let at = self.limb * degree + index * block;
+        for start in (0..degree).step_by(block) {
+            for (groups, sums) in groups.iter().zip(sums.chunks_exact_mut(2 * length)) {
+                let at = self.limb * degree + start;
                 let (mask, body) = sums.split_at_mut(length);
                 let outs = [&mut mask[at..at + block], &mut body[at..at + block]];
-                let groups = self.groups(maps, giant, index, block);
-                add_up_groups(switcher.kernel(), modulus, &groups, &mut part, outs);
+                add_up_groups(switcher.kernel(), modulus, groups, start, &mut part, outs);
             }
         }
     }
 
-    /// What is added up for one giant step in one block.
-    fn groups<'a>(
-        &'a self,
-        maps: &'a [&Transform],
-        giant: usize,
-        index: usize,
-        block: usize,
-    ) -> Vec<PackedGroup<'a>> {
-        let range = index * block..(index + 1) * block;
+    /// What is added up for one giant step.
+    fn groups<'a>(&'a self, maps: &'a [&Transform], giant: usize) -> Vec<PackedGroup<'a>> {
         let mut groups = Vec::with_capacity(maps.len());
         for (map, factors) in maps.iter().zip(self.factors) {
-            let found = map.groups.binary_search_by_key(&giant, |&(giant, _)| giant);
-            let Some(group) = found.ok().filter(|_| self.limb < map.limbs()) else { continue };
-            let babies = &map.groups[group].1;
-            let of_baby = |(term, baby): (usize, &usize)| {
-                Some((term, factors.get(baby)?.map(|factor| &factor[range.clone()])))
-            };
+            let found = map.groups.binary_search_by_key(&giant, |group| group.giant);
+            let Some(number) = found.ok().filter(|_| self.limb < map.limbs()) else { continue };
+            let Group { babies, run, .. } = &map.groups[number];
+            let of_baby = |(term, baby): (usize, &usize)| Some((term, *factors.get(baby)?));
             let terms: Vec<_> = babies.iter().enumerate().filter_map(of_baby).collect();
             groups.extend(terms.chunks(PACKED_MAX).map(|terms| PackedGroup {
-                packed: map.block(self.limb, group, index),
+                packed: &map.packed[self.limb][number],
                 count: babies.len(),
+                run: *run,
                 terms: terms.to_vec(),
             }));
         }
@@ -363,11 +399,12 @@ impl Products<'_> {
     }
 }
 
-/// Writes the sums of `groups`, as many of them at a time as one sum carries.
+/// Writes the sums of `groups` from number `start` on, as many of them at a time as one sum carries.
 fn add_up_groups(
     kernel: Kernel,
     modulus: Modulus,
     groups: &[PackedGroup],
+    start: usize,
     part: &mut [Vec<u64>; 2],
     [mask, body]: [&mut [u64]; 2],
 ) {
@@ -384,12 +421,12 @@ fn add_up_groups(
         let (now, later) = rest.split_at(count);
         rest = later;
         if is_first {
-            kernel.packed_products(modulus, now, [&mut *mask, &mut *body]);
+            kernel.packed_products(modulus, now, start, [&mut *mask, &mut *body]);
             is_first = false;
             continue;
         }
         let [first, second] = &mut *part;
-        kernel.packed_products(modulus, now, [first, second]);
+        kernel.packed_products(modulus, now, start, [first, second]);
         kernel.add_assign(modulus, mask, first);
         kernel.add_assign(modulus, body, second);
     }

@@ -7,6 +7,7 @@ mod encoding;
 mod encrypted;
 mod fixtures;
 mod noise;
+mod periods;
 mod polynomials;
 mod vectors;
 mod wire;
