@@ -1,6 +1,6 @@
 //! A plan with its numbers, ready to be computed by one kind of evaluator.
 
-use hushtable_rlwe::ckks::{Error as CkksError, Evaluate, Parameters};
+use hushtable_rlwe::ckks::{Diagonals, Error as CkksError, Evaluate, Parameters};
 
 use super::chain::Limit;
 use super::error::Error;
@@ -52,8 +52,8 @@ pub struct Before<'a> {
 pub type Watch<'w, C> = dyn FnMut(Before<'_>, &C) -> Result<(), Error> + 'w;
 
 impl<P, T> Compiled<P, T> {
-    /// Prepares the maps of `plan` for evaluators of the kind of `evaluator`. Maps of inputs that would
-    /// take more than `memory_bytes_max` of memory are prepared at each use instead.
+    /// Prepares the maps of `plan` for evaluators of the kind of `evaluator`. Maps of an input that would
+    /// together take more than `memory_bytes_max` of memory are prepared at each use instead.
     ///
     /// # Errors
     /// [`Error::Plan`] for weights of another model; [`Error::Ckks`] for weights that are too large.
@@ -71,15 +71,19 @@ impl<P, T> Compiled<P, T> {
         let scale = parameters.scale();
         let mut inputs = Vec::new();
         for (index, input) in plan.inputs.iter().enumerate() {
-            let turn = plan.input_turn(index);
-            let diagonals = turn.diagonals * input.ciphertexts;
-            // Giant steps alone need no limbs of P.
-            let special = if turn.baby_steps > 1 { parameters.special_limbs() } else { 0 };
-            let limbs = input.level + 1 + special;
-            let is_kept = diagonals * limbs * parameters.degree() * 8 <= memory_bytes_max;
-            let count = if is_kept { input.ciphertexts } else { 0 };
-            let map = |number| prepare_input(plan, &numbers, evaluator, index, number);
-            inputs.push((0..count).map(map).collect::<Result<Vec<T>, Error>>()?);
+            let (mut maps, mut room) = (Vec::new(), memory_bytes_max);
+            for number in 0..input.ciphertexts {
+                let map = numbers.input_map(index, number)?;
+                let split = plan.input_turn(index).split(plan.users);
+                let bytes = evaluator.prepared_bytes(&map, split, input.level)?;
+                let Some(rest) = room.checked_sub(bytes) else {
+                    maps = Vec::new();
+                    break;
+                };
+                room = rest;
+                maps.push(prepare_input(plan, evaluator, index, &map)?);
+            }
+            inputs.push(maps);
         }
         let mut links = Vec::new();
         // What a link gets has this scale.
@@ -239,8 +243,10 @@ impl<P, T> Compiled<P, T> {
             let mut sum: Option<E::Ciphertext> = None;
             for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
                 let numbers = chunk * CHUNK..chunk * CHUNK + xs.len();
-                let map =
-                    |number| prepare_input(&self.plan, &self.numbers, evaluator, input, number);
+                let map = |number| {
+                    let map = self.numbers.input_map(input, number)?;
+                    prepare_input(&self.plan, evaluator, input, &map)
+                };
                 let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
                 let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
                 match &mut sum {
@@ -303,18 +309,17 @@ fn fold<E: Evaluate>(
     Ok(())
 }
 
+/// Prepares `map`, one of those of input `input`.
 fn prepare_input<E: Evaluate>(
     plan: &Plan,
-    numbers: &Numbers,
     evaluator: &E,
     input: usize,
-    number: usize,
+    map: &Diagonals,
 ) -> Result<E::Transform, Error> {
     let (level, split) = (plan.inputs[input].level, plan.input_turn(input).split(plan.users));
-    let map = numbers.input_map(input, number)?;
     let parameters = evaluator.parameters();
     let factor = map_scale(parameters, level, parameters.scale());
-    Ok(evaluator.prepare(&map, split, level, factor)?)
+    Ok(evaluator.prepare(map, split, level, factor)?)
 }
 
 /// The scale of a map at `level` that brings a vector from scale `from` to the set's when rescaled.
