@@ -1,8 +1,8 @@
 //! Milliseconds of CKKS operations at the top level of a set, a line each.
 //!
 //! Run pinned: `taskset -c 0 cargo run --release -p hushtable-rlwe --example ckks_speed OPERATION
-//! DEGREE LIMBS SPECIAL FIRST_BITS LEVEL_BITS SPECIAL_BITS [DIAGONALS BABY_STEPS]`; the operation may
-//! be `all`. Each figure is the best of many runs.
+//! DEGREE LIMBS SPECIAL FIRST_BITS LEVEL_BITS SPECIAL_BITS [DIAGONALS BABY_STEPS [PERIOD]]`; the
+//! operation may be `all`. Each figure is the best of many runs.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -36,13 +36,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut steps = vec![1, 2, 3, 4, 5, 6, 7, 8];
     let mut map = Diagonals::new(parameters.slots());
     let mut split = Split { baby_steps: 1 };
-    if let &[diagonals, baby_steps] = transform {
+    if let &[diagonals, baby_steps, ref period @ ..] = transform {
+        let period = period.first().copied().unwrap_or(parameters.slots());
         split = Split { baby_steps };
         let (babies, giants) = split.rotations(0..diagonals);
         steps.extend(babies.iter().chain(&giants));
         for step in 0..diagonals {
             let number = |slot: usize| ((slot * 31 + step * 17) % 101) as f64 / 50.0 - 1.0;
-            map.insert(step, (0..parameters.slots()).map(number).collect())?;
+            map.insert(step, (0..period).map(number).collect())?;
         }
     }
     let keys_wanted = KeySpec::at_every_level(&parameters, steps);
