@@ -299,4 +299,15 @@ impl<E: Evaluate> Evaluate for Traced<E> {
         let inner: Vec<_> = maps.iter().map(|map| &map.inner).collect();
         self.inner.transform(&inner, xs)
     }
+
+    // It costs what a rotation does.
+    fn conjugate(&mut self, x: &Self::Ciphertext) -> Result<Self::Ciphertext, Error> {
+        self.record(Kind::Rotate, x);
+        self.inner.conjugate(x)
+    }
+
+    // It costs nothing.
+    fn weigh(&mut self, x: &mut Self::Ciphertext, factor: f64) -> Result<(), Error> {
+        self.inner.weigh(x, factor)
+    }
 }

@@ -1,5 +1,7 @@
 //! Arithmetic in the clear, with the levels and scales that ciphertexts would have.
 
+use num_complex::Complex64;
+
 use super::{Diagonals, Error, Evaluate, KeySpec, Parameters, Split, rules};
 
 /// Computes on doubles: circuits are tested on it without cryptography's cost or noise. It hides
@@ -18,14 +20,46 @@ pub struct Clear {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClearVector {
     pub(super) values: Vec<f64>,
+    /// The imaginary parts; none where all are zero.
+    pub(super) imaginary: Vec<f64>,
     pub(super) level: usize,
     pub(super) scale: f64,
 }
 
 impl ClearVector {
-    /// The numbers, one a slot.
+    /// The numbers' real parts, one a slot.
     pub fn values(&self) -> &[f64] {
         &self.values
+    }
+
+    /// The numbers, one a slot.
+    pub fn complex(&self) -> Vec<Complex64> {
+        let imaginary = self.imaginary.iter().copied().chain(std::iter::repeat(0.0));
+        self.values.iter().zip(imaginary).map(|(&re, im)| Complex64::new(re, im)).collect()
+    }
+
+    /// The vector with other numbers.
+    pub(super) fn with(&self, values: &[Complex64]) -> Self {
+        let mut out = Self {
+            values: values.iter().map(|value| value.re).collect(),
+            imaginary: values.iter().map(|value| value.im).collect(),
+            ..*self
+        };
+        out.settle();
+        out
+    }
+
+    /// Leaves imaginary parts out that are all zero.
+    fn settle(&mut self) {
+        if self.imaginary.iter().all(|&value| value == 0.0) {
+            self.imaginary = Vec::new();
+        }
+    }
+
+    /// The real parts, and the imaginary ones where there are any.
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
+        let has_two = !self.imaginary.is_empty();
+        [&mut self.values, &mut self.imaginary].into_iter().take(1 + usize::from(has_two))
     }
 }
 
@@ -72,7 +106,7 @@ impl Clear {
     pub fn vector(&self, values: &[f64], level: usize, scale: f64) -> Result<ClearVector, Error> {
         rules::vector(&self.parameters, values, level, scale)?;
         let values = values.iter().copied().cycle().take(self.parameters.slots()).collect();
-        Ok(ClearVector { values, level, scale })
+        Ok(ClearVector { values, imaginary: Vec::new(), level, scale })
     }
 
     /// Refuses a rotation at `level` that there is no key for.
@@ -102,6 +136,11 @@ impl Clear {
         rules::same(operation, (y.level, y.scale), (x.level, x.scale))?;
         let factor = sign * y.scale / x.scale;
         x.values.iter_mut().zip(&y.values).for_each(|(x, y)| *x += factor * y);
+        if !y.imaginary.is_empty() {
+            x.imaginary.resize(x.values.len(), 0.0);
+            x.imaginary.iter_mut().zip(&y.imaginary).for_each(|(x, y)| *x += factor * y);
+            x.settle();
+        }
         Ok(())
     }
 }
@@ -164,7 +203,9 @@ impl Evaluate for Clear {
         rules::same_level(rules::MULTIPLY_PLAIN, y.level, x.level)?;
         let ring = self.parameters.ring(x.level);
         x.scale = rules::product_scale(rules::MULTIPLY_PLAIN, ring, x.scale, y.scale)?;
-        x.values.iter_mut().zip(y.values.iter().cycle()).for_each(|(x, y)| *x *= y);
+        for part in x.parts_mut() {
+            part.iter_mut().zip(y.values.iter().cycle()).for_each(|(x, y)| *x *= y);
+        }
         Ok(())
     }
 
@@ -172,7 +213,7 @@ impl Evaluate for Clear {
         let ring = self.parameters.ring(x.level);
         rules::constant(ring, y, scale)?;
         x.scale = rules::product_scale(rules::MULTIPLY_CONSTANT, ring, x.scale, scale)?;
-        x.values.iter_mut().for_each(|x| *x *= y);
+        x.parts_mut().flatten().for_each(|x| *x *= y);
         Ok(())
     }
 
@@ -181,8 +222,14 @@ impl Evaluate for Clear {
         let ring = self.parameters.ring(x.level);
         let scale = rules::product_scale(rules::MULTIPLY, ring, x.scale, y.scale)?;
         self.has_products(x.level)?;
-        let values = x.values.iter().zip(&y.values).map(|(x, y)| x * y).collect();
-        Ok(ClearVector { values, level: x.level, scale })
+        let shape =
+            ClearVector { values: Vec::new(), imaginary: Vec::new(), level: x.level, scale };
+        if x.imaginary.is_empty() && y.imaginary.is_empty() {
+            let values = x.values.iter().zip(&y.values).map(|(x, y)| x * y).collect();
+            return Ok(ClearVector { values, ..shape });
+        }
+        let values: Vec<_> = x.complex().iter().zip(y.complex()).map(|(x, y)| x * y).collect();
+        Ok(shape.with(&values))
     }
 
     fn square(&mut self, x: &ClearVector) -> Result<ClearVector, Error> {
@@ -205,7 +252,8 @@ impl Evaluate for Clear {
     fn rotate(&mut self, x: &ClearVector, steps: usize) -> Result<ClearVector, Error> {
         self.has_rotation(steps, x.level)?;
         let mut out = x.clone();
-        out.values.rotate_left(steps % self.parameters.slots());
+        let steps = steps % self.parameters.slots();
+        out.parts_mut().for_each(|part| part.rotate_left(steps));
         Ok(out)
     }
 
@@ -221,20 +269,57 @@ impl Evaluate for Clear {
         let of_maps: Vec<_> = maps.iter().map(|map| (map.level, map.scale)).collect();
         let of_xs: Vec<_> = xs.iter().map(|x| (x.level, x.scale)).collect();
         let (level, scale) = rules::transform(&self.parameters, &of_maps, &of_xs)?;
-        let mut values = vec![0.0; self.parameters.slots()];
+        let is_real =
+            |map: &ClearTransform| map.map.steps().all(|d| map.map.imaginary(d).is_none());
+        let is_real = maps.iter().all(|map| is_real(map));
+        let is_real = is_real && xs.iter().all(|x| x.imaginary.is_empty());
+        let slots = self.parameters.slots();
+        let (mut values, mut imaginary) = (vec![0.0; slots], Vec::new());
+        imaginary.resize(if is_real { 0 } else { slots }, 0.0);
         for (map, x) in maps.iter().zip(xs) {
             let (babies, giants) = map.split.rotations(map.map.steps());
             let mut rotations = babies.into_iter().chain(giants);
             rotations.try_for_each(|steps| self.has_rotation(steps, level))?;
             for steps in map.map.steps() {
-                let diagonal = map.map.diagonal(steps).expect("of steps that it has").iter();
-                let (head, tail) = x.values.split_at(steps);
-                let turned = tail.iter().chain(head);
-                for ((out, x), d) in values.iter_mut().zip(turned).zip(diagonal.cycle()) {
-                    *out += d * x;
-                }
+                let real = map.map.diagonal(steps).expect("of steps that it has");
+                let other = map.map.imaginary(steps).unwrap_or_default();
+                let (re, im) = (&x.values, &x.imaginary);
+                add_products(&mut values, 1.0, real, re, steps);
+                add_products(&mut values, -1.0, other, im, steps);
+                add_products(&mut imaginary, 1.0, real, im, steps);
+                add_products(&mut imaginary, 1.0, other, re, steps);
             }
         }
-        Ok(ClearVector { values, level, scale })
+        let mut out = ClearVector { values, imaginary, level, scale };
+        out.settle();
+        Ok(out)
+    }
+
+    fn conjugate(&mut self, x: &ClearVector) -> Result<ClearVector, Error> {
+        let found = |keys: &KeySpec| keys.conjugation >= Some(x.level);
+        if !self.keys.as_ref().is_none_or(found) {
+            return Err(Error::MissingKey { operation: rules::CONJUGATE, level: x.level });
+        }
+        let mut out = x.clone();
+        out.imaginary.iter_mut().for_each(|part| *part = -*part);
+        Ok(out)
+    }
+
+    fn weigh(&mut self, x: &mut ClearVector, factor: f64) -> Result<(), Error> {
+        x.scale = rules::weighed(self.parameters.ring(x.level), x.scale, factor)?;
+        x.parts_mut().flatten().for_each(|x| *x *= factor);
+        Ok(())
+    }
+}
+
+/// out[i] += sign · diagonal[i] · x[i + steps], where neither part is all zero and left out.
+fn add_products(out: &mut [f64], sign: f64, diagonal: &[f64], x: &[f64], steps: usize) {
+    if diagonal.is_empty() || x.is_empty() {
+        return;
+    }
+    let (head, tail) = x.split_at(steps);
+    let turned = tail.iter().chain(head);
+    for ((out, x), d) in out.iter_mut().zip(turned).zip(diagonal.iter().cycle()) {
+        *out += sign * d * x;
     }
 }

@@ -2,16 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use num_complex::Complex64;
+
 use super::Error;
 
-/// A linear map of `slots` slots: `out[i] = Σ_d diagonals[d][i] · in[(i + d) mod slots]`.
+/// A linear map of `slots` slots, of real or complex numbers: `out[i] = Σ_d diagonals[d][i] · in[(i + d) mod slots]`.
 ///
 /// A diagonal that is not there is zero: it costs nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagonals {
     slots: usize,
     /// By rotation to the left; each of a power of two of numbers, repeated over all slots.
-    diagonals: BTreeMap<usize, Vec<f64>>,
+    diagonals: BTreeMap<usize, Diagonal>,
+}
+
+/// The parts of one diagonal's numbers.
+#[derive(Clone, Debug, PartialEq)]
+struct Diagonal {
+    real: Vec<f64>,
+    /// None where all are zero.
+    imaginary: Vec<f64>,
 }
 
 impl Diagonals {
@@ -37,13 +47,36 @@ impl Diagonals {
         if let Some(index) = values.iter().position(|value| !value.is_finite()) {
             return Err(Error::Value { index, value: values[index], limit_log2: 1024.0 });
         }
-        let steps = steps % self.slots;
-        if values.iter().all(|&value| value == 0.0) {
-            self.diagonals.remove(&steps);
-        } else {
-            self.diagonals.insert(steps, values);
+        self.put(steps, values, Vec::new());
+        Ok(())
+    }
+
+    /// Puts a diagonal of complex numbers, as [`insert`](Self::insert).
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn insert_complex(&mut self, steps: usize, values: &[Complex64]) -> Result<(), Error> {
+        let mut imaginary: Vec<f64> = values.iter().map(|value| value.im).collect();
+        if let Some(index) = imaginary.iter().position(|value| !value.is_finite()) {
+            return Err(Error::Value { index, value: imaginary[index], limit_log2: 1024.0 });
+        }
+        if imaginary.iter().all(|&value| value == 0.0) {
+            imaginary.clear();
+        }
+        self.insert(steps, values.iter().map(|value| value.re).collect())?;
+        if !imaginary.is_empty() {
+            self.put(steps, values.iter().map(|value| value.re).collect(), imaginary);
         }
         Ok(())
+    }
+
+    fn put(&mut self, steps: usize, real: Vec<f64>, imaginary: Vec<f64>) {
+        let steps = steps % self.slots;
+        if imaginary.is_empty() && real.iter().all(|&value| value == 0.0) {
+            self.diagonals.remove(&steps);
+        } else {
+            self.diagonals.insert(steps, Diagonal { real, imaginary });
+        }
     }
 
     /// The rotations (to the left) that have a diagonal, ascending.
@@ -51,15 +84,44 @@ impl Diagonals {
         self.diagonals.keys().copied()
     }
 
-    /// One diagonal: a power of two of numbers that repeat.
+    /// The real parts of one diagonal: a power of two of numbers that repeat.
     pub fn diagonal(&self, steps: usize) -> Option<&[f64]> {
-        self.diagonals.get(&steps).map(Vec::as_slice)
+        self.diagonals.get(&steps).map(|diagonal| diagonal.real.as_slice())
+    }
+
+    /// The imaginary parts of one diagonal, as many as real ones; `None` where all are zero.
+    pub fn imaginary(&self, steps: usize) -> Option<&[f64]> {
+        let parts = self.diagonals.get(&steps).map(|diagonal| diagonal.imaginary.as_slice());
+        parts.filter(|parts| !parts.is_empty())
+    }
+
+    /// One diagonal's numbers.
+    pub fn complex(&self, steps: usize) -> Option<Vec<Complex64>> {
+        let real = self.diagonal(steps)?.iter();
+        Some(match self.imaginary(steps) {
+            None => real.map(|&re| Complex64::new(re, 0.0)).collect(),
+            Some(parts) => real.zip(parts).map(|(&re, &im)| Complex64::new(re, im)).collect(),
+        })
+    }
+
+    /// What the map makes of `values`, which repeat over the slots: the real parts of
+    /// [`apply_complex`](Self::apply_complex).
+    pub fn apply(&self, values: &[f64]) -> Vec<f64> {
+        let mut out = vec![0.0; self.slots];
+        for (&steps, Diagonal { real, .. }) in &self.diagonals {
+            for (index, out) in out.iter_mut().enumerate() {
+                let from = (index + steps) % self.slots;
+                *out += real[index % real.len()] * values[from % values.len()];
+            }
+        }
+        out
     }
 
     /// What the map makes of `values`, which repeat over the slots: the specification.
-    pub fn apply(&self, values: &[f64]) -> Vec<f64> {
-        let mut out = vec![0.0; self.slots];
-        for (&steps, diagonal) in &self.diagonals {
+    pub fn apply_complex(&self, values: &[Complex64]) -> Vec<Complex64> {
+        let mut out = vec![Complex64::ZERO; self.slots];
+        for steps in self.steps() {
+            let diagonal = self.complex(steps).expect("of steps that it has");
             for (index, out) in out.iter_mut().enumerate() {
                 let from = (index + steps) % self.slots;
                 *out += diagonal[index % diagonal.len()] * values[from % values.len()];
@@ -68,9 +130,10 @@ impl Diagonals {
         out
     }
 
-    /// The largest absolute value.
+    /// The largest absolute value of a part of a number.
     pub fn max_abs(&self) -> f64 {
-        self.diagonals.values().flatten().fold(0.0, |max: f64, value| max.max(value.abs()))
+        let parts = self.diagonals.values().flat_map(|own| own.real.iter().chain(&own.imaginary));
+        parts.fold(0.0, |max: f64, value| max.max(value.abs()))
     }
 }
 

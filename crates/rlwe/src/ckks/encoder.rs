@@ -125,15 +125,14 @@ impl Encoder {
         Ok(self.parameters.ring(level))
     }
 
-    /// As [`encode_over`](Self::encode_over), of each run of equal evaluations one, limb by limb: 2n of
+    /// As [`encode`](Self::encode) over `ring`, of each run of equal evaluations one, limb by limb: 2n of
     /// `values`, or as many as the smallest transform has.
     pub(super) fn encode_runs(
         &self,
         ring: &Ring,
-        values: &[f64],
+        values: Vec<Complex64>,
         scale: f64,
     ) -> Result<Vec<u64>, Error> {
-        let values = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
         let (coefficients, width) = self.coefficients(ring, values, scale)?;
         let mut out = vec![0; 2 * coefficients.len() * ring.limbs()];
         self.evaluate(ring, &coefficients, width, &mut out);

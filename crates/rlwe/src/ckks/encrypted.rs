@@ -85,15 +85,6 @@ impl<'a> Encrypted<'a> {
         Ciphertext { parts, ..*x }
     }
 
-    /// The ciphertext with its slots conjugated.
-    ///
-    /// # Errors
-    /// [`Error::MissingKey`].
-    pub fn conjugate(&mut self, x: &Ciphertext) -> Result<Ciphertext, Error> {
-        let key = self.keys.conjugation(x.level)?;
-        Ok(self.map(x, key))
-    }
-
     /// x · y, relinearised by `key`, and rescaled where `rescales`.
     fn product(
         &mut self,
@@ -347,6 +338,16 @@ impl Evaluate for Encrypted<'_> {
 
     fn transform(&mut self, maps: &[&Transform], xs: &[&Ciphertext]) -> Result<Ciphertext, Error> {
         self.transform_any(maps, xs, false)
+    }
+
+    fn conjugate(&mut self, x: &Ciphertext) -> Result<Ciphertext, Error> {
+        let key = self.keys.conjugation(x.level)?;
+        Ok(self.map(x, key))
+    }
+
+    fn weigh(&mut self, x: &mut Ciphertext, factor: f64) -> Result<(), Error> {
+        x.scale = rules::weighed(self.parameters().ring(x.level), x.scale, factor)?;
+        Ok(())
     }
 
     fn transform_rescale(

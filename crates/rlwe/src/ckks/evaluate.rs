@@ -182,6 +182,18 @@ pub trait Evaluate {
         xs: &[&Self::Ciphertext],
     ) -> Result<Self::Ciphertext, Error>;
 
+    /// The slots' complex conjugates. Vectors are real but where a map's diagonals are not.
+    ///
+    /// # Errors
+    /// [`Error::MissingKey`].
+    fn conjugate(&mut self, x: &Self::Ciphertext) -> Result<Self::Ciphertext, Error>;
+
+    /// x *= `factor`, by its scale: nothing is computed, the scale is divided by the factor.
+    ///
+    /// # Errors
+    /// [`Error::Scale`] for a factor that is not positive, or a scale that the level does not hold.
+    fn weigh(&mut self, x: &mut Self::Ciphertext, factor: f64) -> Result<(), Error>;
+
     /// As [`transform`](Self::transform), rescaled.
     ///
     /// # Errors

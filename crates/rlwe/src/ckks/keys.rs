@@ -7,7 +7,7 @@ use hushtable_ring::kernel::{pack_rows, width_bytes};
 use hushtable_ring::{Automorphism, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
 
 use super::switch::Switcher;
-use super::{Error, KeySpec, Parameters};
+use super::{Error, KeySpec, Parameters, rules};
 use crate::SecretKey;
 use crate::pack::{pack_poly, poly_bytes, unpack_poly};
 
@@ -219,7 +219,7 @@ impl EvaluationKeys {
     /// The key for conjugation at `level`.
     pub(super) fn conjugation(&self, level: usize) -> Result<&MapKey, Error> {
         let found = self.conjugation.as_ref().filter(|map| map.key.level >= level);
-        found.ok_or(Error::MissingKey { operation: "conjugate", level })
+        found.ok_or(Error::MissingKey { operation: rules::CONJUGATE, level })
     }
 }
 

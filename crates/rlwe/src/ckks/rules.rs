@@ -117,6 +117,17 @@ pub(super) fn vector(
     level: usize,
     scale: f64,
 ) -> Result<(), Error> {
+    let values: Vec<_> = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
+    complex_vector(parameters, &values, level, scale)
+}
+
+/// What encoding complex `values` at `level` would refuse.
+fn complex_vector(
+    parameters: &Parameters,
+    values: &[Complex64],
+    level: usize,
+    scale: f64,
+) -> Result<(), Error> {
     let (found, slots, expected) = (values.len(), parameters.slots(), parameters.levels());
     if level > expected {
         return Err(Error::Level { operation: "encode", found: level, expected });
@@ -124,8 +135,7 @@ pub(super) fn vector(
     if !found.is_power_of_two() || found > slots {
         return Err(Error::Slots { found, slots });
     }
-    let values: Vec<_> = values.iter().map(|&value| Complex64::new(value, 0.0)).collect();
-    largest(parameters.ring(level), &values, scale).map(|_| ())
+    largest(parameters.ring(level), values, scale).map(|_| ())
 }
 
 /// What a constant in every slot is refused for.
@@ -166,10 +176,18 @@ pub(super) fn preparable(
 ) -> Result<(), Error> {
     self::map(parameters, map, split, level)?;
     for steps in map.steps() {
-        let diagonal = map.diagonal(steps).expect("of steps that it has");
-        vector(parameters, diagonal, level, scale)?;
+        let diagonal = map.complex(steps).expect("of steps that it has");
+        complex_vector(parameters, &diagonal, level, scale)?;
     }
     Ok(())
+}
+
+/// The scale of what held numbers at `scale` and is taken to hold `factor` times them.
+pub(super) fn weighed(ring: &Ring, scale: f64, factor: f64) -> Result<f64, Error> {
+    // A factor that is no positive number gives a scale that is none either.
+    let scale = scale / factor;
+    scale_fits(WEIGH, ring, scale)?;
+    Ok(scale)
 }
 
 /// Level and scale of Σ maps[i](xs[i]), each map and each ciphertext given by its own: one ciphertext a
@@ -199,3 +217,5 @@ pub(super) const MULTIPLY_PLAIN: &str = "multiply by a plaintext";
 pub(super) const MULTIPLY_CONSTANT: &str = "multiply by a constant";
 pub(super) const DROP: &str = "drop to a level";
 pub(super) const TRANSFORM: &str = "transform";
+pub(super) const WEIGH: &str = "weigh";
+pub(super) const CONJUGATE: &str = "conjugate";

@@ -3,6 +3,7 @@
 use std::f64::consts::TAU;
 
 use hushtable_ring::{NoiseSource, Seed};
+use num_complex::Complex64;
 
 use super::{
     Clear, ClearPlaintext, ClearTransform, ClearVector, Diagonals, Error, Evaluate, Noise,
@@ -38,6 +39,11 @@ impl SimulatedVector {
         self.exact.values()
     }
 
+    /// The numbers that a ciphertext would hold, with their imaginary parts.
+    pub fn complex(&self) -> Vec<Complex64> {
+        self.noisy.complex()
+    }
+
     /// The largest error of a slot.
     pub fn largest_error(&self) -> f64 {
         largest(self.values().iter().zip(self.exact()).map(|(noisy, exact)| noisy - exact))
@@ -70,7 +76,7 @@ impl Simulated {
         let plain = self.clear.encode(values, level, scale)?;
         let rounded = self.rounded(&plain).values;
         let values = rounded.iter().copied().cycle().take(exact.values.len()).collect();
-        let noisy = ClearVector { values, ..exact };
+        let noisy = ClearVector { values, imaginary: Vec::new(), ..exact };
         let mut out = SimulatedVector { exact, noisy };
         self.disturb(&mut out, self.noise.fresh(scale));
         Ok(out)
@@ -101,15 +107,17 @@ impl Simulated {
     /// Adds an error of `variance` to each slot.
     fn disturb(&mut self, x: &mut SimulatedVector, variance: f64) {
         let deviation = variance.sqrt();
-        for index in 0..x.noisy.values.len() {
-            x.noisy.values[index] += deviation * self.gaussian();
+        for part in x.noisy.parts_mut() {
+            part.iter_mut().for_each(|value| *value += deviation * self.gaussian());
         }
     }
 
-    /// Adds to each slot an error of its own variance.
-    fn disturb_each(&mut self, x: &mut SimulatedVector, variances: &[f64]) {
-        for (index, variance) in variances.iter().enumerate() {
-            x.noisy.values[index] += variance.sqrt() * self.gaussian();
+    /// Adds to each slot's parts an error of their own variance.
+    fn disturb_each(&mut self, x: &mut SimulatedVector, variances: &[Vec<f64>; 2]) {
+        for (part, variances) in x.noisy.parts_mut().zip(variances) {
+            for (value, variance) in part.iter_mut().zip(variances) {
+                *value += variance.sqrt() * self.gaussian();
+            }
         }
     }
 
@@ -135,16 +143,17 @@ impl Simulated {
         ClearPlaintext { values, ..*y }
     }
 
-    /// The variance that a transform adds to each slot.
+    /// The variances that a transform adds to each slot's parts.
     fn transform_noise(
         &self,
         maps: &[&ClearTransform],
         xs: &[&SimulatedVector],
         out: &ClearVector,
-    ) -> Vec<f64> {
+    ) -> [Vec<f64>; 2] {
         let slots = out.values.len();
         let (level, noise) = (out.level, &self.noise);
-        let mut variances = vec![noise.division(out.scale); slots];
+        let parts = [slots, out.imaginary.len()];
+        let mut variances = parts.map(|count| vec![noise.division(out.scale); count]);
         let (mut giants, mut has_babies) = (std::collections::BTreeSet::new(), false);
         for (map, x) in maps.iter().zip(xs) {
             let baby = noise.switch_sum(level, x.noisy.scale);
@@ -152,22 +161,37 @@ impl Simulated {
             giants.extend(own);
             has_babies |= !babies.is_empty();
             for steps in map.map.steps() {
-                let diagonal = map.map.diagonal(steps).expect("of steps that it has");
-                let rounding = noise.encoding(diagonal.len(), map.scale);
+                let real = map.map.diagonal(steps).expect("of steps that it has");
+                let other = map.map.imaginary(steps).unwrap_or_default();
+                let rounding = noise.encoding(real.len(), map.scale);
                 let is_baby = steps % map.split.baby_steps != 0;
                 let baby = if is_baby { baby } else { 0.0 };
-                let (head, tail) = x.noisy.values.split_at(steps);
-                let operands = tail.iter().chain(head).zip(diagonal.iter().cycle());
-                for (variance, (x, d)) in variances.iter_mut().zip(operands) {
-                    *variance += d * d * baby + x * x * rounding;
+                let (re, im) = (&x.noisy.values, &x.noisy.imaginary);
+                // A real diagonal's rounding is real; of another one's, either part has half.
+                let roundings = match other {
+                    [] => [[rounding, 0.0], [0.0, rounding]],
+                    _ => [[rounding / 2.0; 2]; 2],
+                };
+                for (variances, roundings) in variances.iter_mut().zip(roundings) {
+                    add_squares(variances, baby, real, 0);
+                    add_squares(variances, baby, other, 0);
+                    add_squares(variances, roundings[0], re, steps);
+                    add_squares(variances, roundings[1], im, steps);
                 }
             }
         }
         let mask = if has_babies { noise.mask_division(out.scale) } else { 0.0 };
         let giant = noise.switch_sum(level, out.scale) + mask;
-        variances.iter_mut().for_each(|variance| *variance += giant * giants.len() as f64);
+        let all = variances.iter_mut().flatten();
+        all.for_each(|variance| *variance += giant * giants.len() as f64);
         variances
     }
+}
+
+/// variances[i] += weight · x[i + steps]², x repeated.
+fn add_squares(variances: &mut [f64], weight: f64, x: &[f64], steps: usize) {
+    let turned = x.iter().cycle().skip(steps);
+    variances.iter_mut().zip(turned).for_each(|(variance, x)| *variance += weight * x * x);
 }
 
 /// `value` as it is once it was rounded at `scale`.
@@ -303,5 +327,16 @@ impl Evaluate for Simulated {
         let mut out = SimulatedVector { exact, noisy };
         self.disturb_each(&mut out, &variances);
         Ok(out)
+    }
+
+    fn conjugate(&mut self, x: &SimulatedVector) -> Result<SimulatedVector, Error> {
+        let mut out = x.clone();
+        self.both(&mut out, |clear, x| clear.conjugate(x).map(|image| *x = image))?;
+        self.disturb(&mut out, self.noise.switch(x.exact.level, x.exact.scale));
+        Ok(out)
+    }
+
+    fn weigh(&mut self, x: &mut SimulatedVector, factor: f64) -> Result<(), Error> {
+        self.both(x, |clear, x| clear.weigh(x, factor))
     }
 }

@@ -87,11 +87,11 @@ impl Transform {
         for (number, Group { giant, babies, run }) in groups.iter().enumerate() {
             let mut all = vec![0; degree / run];
             for (index, baby) in babies.iter().enumerate() {
-                let diagonal = map.diagonal(giant + baby).expect("of steps that it has");
+                let mut diagonal = map.complex(giant + baby).expect("of steps that it has");
                 // The giant step comes after the product: the diagonal is rotated back.
-                let mut rotated = diagonal.to_vec();
-                rotated.rotate_right(giant % diagonal.len());
-                let mut words = encoder.encode_runs(&ring, &rotated, scale)?;
+                let turn = giant % diagonal.len();
+                diagonal.rotate_right(turn);
+                let mut words = encoder.encode_runs(&ring, diagonal, scale)?;
                 let own = words.len() / ring.limbs();
                 for (limb, words) in words.chunks_exact_mut(own).enumerate() {
                     let modulus = ring.modulus(limb);

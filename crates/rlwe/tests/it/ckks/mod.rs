@@ -2,6 +2,7 @@
 
 mod circuits;
 mod clear;
+mod complex;
 mod distinguisher;
 mod encoding;
 mod encrypted;
