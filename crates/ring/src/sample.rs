@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
-use hushtable_prg::valgrind::mark_public;
+use hushtable_prg::valgrind::{declassify, mark_public};
 use hushtable_prg::{EntropyError, Secret, fill_random};
 use zeroize::Zeroize;
 
@@ -85,6 +85,46 @@ impl NoiseSource {
     /// Coefficients of −1, 0 and 1, each with chance one third (within 2^-63); in constant time.
     pub fn ternary(&mut self, ring: &Ring) -> Poly<Coefficients> {
         self.fill(ring, |words| ((u128::from(words.next()) * 3) >> 64) as i64 - 1)
+    }
+
+    /// `weight` coefficients of −1 or 1 at places drawn uniformly, the others 0; in constant time, but
+    /// for how often two places were the same and all were drawn again, which tells of none.
+    ///
+    /// # Panics
+    /// For more coefficients than there are.
+    pub fn sparse(&mut self, ring: &Ring, weight: usize) -> Poly<Coefficients> {
+        let degree = ring.degree();
+        assert!(weight <= degree, "no more coefficients than there are");
+        let mut draws = Secret::new(vec![0u64; weight]);
+        loop {
+            let draws = draws.expose_mut();
+            self.words(draws);
+            // The place in the low bits, as many as the degree's, and the sign in the highest.
+            let is_same = |x: u64, y: u64| u8::from((x ^ y) & (degree as u64 - 1) == 0);
+            let pairs = draws.iter().enumerate();
+            let mut same = pairs.fold(0, |same, (index, &x)| {
+                draws[..index].iter().fold(same, |same, &y| same | is_same(x, y))
+            });
+            declassify(&mut same);
+            if same == 0 {
+                break;
+            }
+        }
+        let mut poly = ring.zero();
+        for index in 0..degree {
+            let value = draws.expose().iter().fold(0, |value, &draw| {
+                let distance = (draw ^ index as u64) & (degree as u64 - 1);
+                // All ones where the distance is 0.
+                let is_here = (distance.wrapping_sub(1) as i64) >> 63;
+                let sign = ((draw >> 63) as i64) * 2 - 1;
+                value + (sign & is_here)
+            });
+            let (value, negative) = black_box((value as u64, (value >> 63) as u64));
+            for (limb, modulus) in ring.moduli().enumerate() {
+                poly.limb_mut(limb)[index] = value.wrapping_add(modulus.value() & negative);
+            }
+        }
+        poly
     }
 
     /// Coefficients from the discrete Gaussian of standard deviation [`SIGMA`], cut where its tail

@@ -89,13 +89,15 @@ pub enum Error {
     Ring(#[from] hushtable_ring::Error),
     /// Less than 128 bits of security under a name that does not say so.
     #[error(
-        "the set {name:?} has log2 Q = {modulus_log2:.2} at N = {degree}; 128 bits of security with a \
-         ternary secret allow {modulus_log2_max} (Security Guidelines for Implementing Homomorphic \
+        "the set {name:?} has log2 Q = {modulus_log2:.2} at N = {degree}; 128 bits of security with \
+         {secret} allow {modulus_log2_max} (Security Guidelines for Implementing Homomorphic \
          Encryption, 2024): take smaller primes, or a name that ends in _paper"
     )]
     Security {
         /// The set's name.
         name: String,
+        /// What it is published under.
+        secret: &'static str,
         /// N.
         degree: usize,
         /// log2 of the largest published modulus.

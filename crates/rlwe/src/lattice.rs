@@ -6,7 +6,8 @@ use crate::Error;
 
 /// A lattice as written down; [`Lattice::new`] checks it.
 ///
-/// The secret is uniformly ternary and errors have standard deviation 3.2.
+/// The secret is uniformly ternary and errors have standard deviation 3.2. What is published under
+/// another secret is checked by [`Lattice::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatticeSpec {
     /// The set's name. A set below 128 bits must say so by ending in `_paper`; with the feature
@@ -42,13 +43,24 @@ impl Lattice {
         let published = [moduli.as_slice(), &special_moduli].concat();
         let key_ring = Ring::new(degree, &published, platform)?;
         let ring = key_ring.prefix(moduli.len())?;
-        let modulus_log2_max = modulus_log2_max(degree);
-        let modulus_log2 = key_ring.modulus_log2();
+        let lattice = Self { name, ring, key_ring };
+        lattice.check(SecretKind::Ternary, lattice.key_ring.modulus_log2())?;
+        Ok(lattice)
+    }
+
+    /// Holds the modulus of something that is published under a secret of `kind` to that secret's limit.
+    ///
+    /// # Errors
+    /// [`Error::Security`] above it, under a name that does not say so.
+    pub fn check(&self, kind: SecretKind, modulus_log2: f64) -> Result<(), Error> {
+        let (name, degree) = (&self.name, self.degree());
+        let modulus_log2_max = kind.modulus_log2_max(degree);
         let is_marked = WEAK_ENDINGS.iter().any(|ending| name.ends_with(ending));
         if modulus_log2 > modulus_log2_max && !is_marked {
-            return Err(Error::Security { name, degree, modulus_log2, modulus_log2_max });
+            let (name, secret) = (name.clone(), kind.name());
+            return Err(Error::Security { name, secret, degree, modulus_log2, modulus_log2_max });
         }
-        Ok(Self { name, ring, key_ring })
+        Ok(())
     }
 
     /// The set's name.
@@ -80,6 +92,37 @@ impl Lattice {
 /// The ending of every set's name whose security is below 128 bits.
 const WEAK_ENDINGS: &[&str] =
     if cfg!(feature = "test-sets") { &["_paper", "_test"] } else { &["_paper"] };
+
+/// How a secret is drawn, which its limit depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretKind {
+    /// Coefficients of −1, 0 and 1, each with chance one third.
+    Ternary,
+    /// 32 coefficients of −1 or 1, the others 0: for small moduli only.
+    Weight32,
+}
+
+impl SecretKind {
+    /// Largest log2 of a modulus that something is published under with such a secret, at degree
+    /// `degree`, for 128 bits against classical attacks; 0 where the table has no entry.
+    ///
+    /// Of weight 32: poulpy's presets, after ePrint 2026/279.
+    pub fn modulus_log2_max(self, degree: usize) -> f64 {
+        match (self, degree) {
+            (Self::Ternary, _) => modulus_log2_max(degree),
+            (Self::Weight32, 32768) => 162.0,
+            (Self::Weight32, 65536) => 345.0,
+            (Self::Weight32, _) => 0.0,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ternary => "a ternary secret",
+            Self::Weight32 => "a secret of weight 32",
+        }
+    }
+}
 
 /// Largest log2 of a published modulus at degree `degree` for 128 bits against classical attacks
 /// with a ternary secret; 0 where the table has no entry.

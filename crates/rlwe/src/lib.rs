@@ -21,7 +21,7 @@ pub mod pack;
 pub use ciphertext::{Ciphertext, SecretKey};
 pub use error::Error;
 pub use largest::largest;
-pub use lattice::{Lattice, LatticeSpec, modulus_log2_max};
+pub use lattice::{Lattice, LatticeSpec, SecretKind, modulus_log2_max};
 
 // What a caller must name beside these.
 pub use hushtable_ring as ring;

@@ -317,6 +317,27 @@ fn small(ring: &Ring, poly: &Poly<Coefficients>) -> Vec<i64> {
 }
 
 #[test]
+fn sparse_coefficients_have_their_weight() {
+    let ring = ring(256, 45, 2, 0);
+    let (mut places, mut negative) = ([0; 256], 0);
+    for number in 0..200 {
+        let mut source = NoiseSource::from_seed(&[number; 32]);
+        for weight in [0, 1, 32, 40] {
+            let values = small(&ring, &source.sparse(&ring, weight));
+            assert!(values.iter().all(|value| value.abs() <= 1));
+            assert_eq!(values.iter().filter(|&&value| value != 0).count(), weight);
+            if weight == 32 {
+                values.iter().zip(&mut places).for_each(|(value, place)| *place += value.abs());
+                negative += values.iter().filter(|&&value| value < 0).count();
+            }
+        }
+    }
+    // Each place 25 times of 200 on average, half of all negative.
+    assert!(places.iter().all(|place| (5..50).contains(place)), "{places:?}");
+    assert!((3000..3400).contains(&negative), "{negative}");
+}
+
+#[test]
 fn ternary_coefficients_are_uniform() {
     let ring = ring(1 << 14, 50, 2, 0);
     let mut counts = [0u64; 3];

@@ -82,7 +82,8 @@ fn moduli_above_the_published_limit_need_a_name_that_says_so() {
         assert!(log2 > limit, "{log2}");
         for name in ["named", "", "paper", "_paper_128", "test_set", "n_tests"] {
             let error = refused(spec(name, degree, moduli.clone()));
-            let Error::Security { name: found, degree: n, modulus_log2, modulus_log2_max } = error
+            let Error::Security { name: found, degree: n, modulus_log2, modulus_log2_max, .. } =
+                error
             else {
                 panic!("{name}: {error}");
             };
