@@ -176,11 +176,11 @@ impl Approximation {
         } else {
             (expected, scale)
         };
-        let between = evaluator.parameters().scale();
         let mut value = t.clone();
         for (index, stage) in self.stages.iter().enumerate() {
             at -= stage.depth();
             let is_last = index + 1 == self.stages.len();
+            let between = evaluator.parameters().scale_at(at);
             let scale = if is_last { last_scale } else { between };
             value = stage.evaluate(evaluator, &value, at, scale)?;
         }

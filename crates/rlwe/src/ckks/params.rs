@@ -47,6 +47,22 @@ impl ParameterSpec {
         levels: usize,
         special: usize,
     ) -> Result<Self, Error> {
+        let runs = [(bits.first, 1), (bits.level, levels)];
+        Self::of_runs(name, degree, &runs, (bits.special, special), bits.level)
+    }
+
+    /// The set whose Q has, from q_0 up, `count` primes of `bits` bits for each (bits, count) of `runs`, and
+    /// whose P has those of `special`; fresh ciphertexts are at 2^`scale_log2`.
+    ///
+    /// # Errors
+    /// [`Error::Parameters`] where there are too few primes of some length.
+    pub fn of_runs(
+        name: &str,
+        degree: usize,
+        runs: &[(u32, usize)],
+        special: (u32, usize),
+        scale_log2: u32,
+    ) -> Result<Self, Error> {
         let mut taken: Vec<u64> = Vec::new();
         let mut take = |bits: u32, count: usize| {
             let held = taken.iter().filter(|prime| 64 - prime.leading_zeros() == bits).count();
@@ -62,11 +78,13 @@ impl ParameterSpec {
             taken.extend(&primes[held..]);
             Ok(primes[held..].to_vec())
         };
-        let special_moduli = take(bits.special, special)?;
-        let mut moduli = take(bits.first, 1)?;
-        moduli.extend(take(bits.level, levels)?);
+        let special_moduli = take(special.0, special.1)?;
+        let mut moduli = Vec::new();
+        for &(bits, count) in runs {
+            moduli.extend(take(bits, count)?);
+        }
         let name = name.to_owned();
-        Ok(Self { name, degree, moduli, special_moduli, scale_log2: bits.level })
+        Ok(Self { name, degree, moduli, special_moduli, scale_log2 })
     }
 }
 
@@ -143,6 +161,19 @@ impl Parameters {
     /// The scale of fresh ciphertexts.
     pub fn scale(&self) -> f64 {
         f64::from(self.0.spec.scale_log2).exp2()
+    }
+
+    /// The scale that stays about the same from `level` down: its prime to the nearest power of two, and
+    /// that of fresh ciphertexts at level 0. In a set whose levels are all as long, it is
+    /// [`scale`](Self::scale).
+    ///
+    /// # Panics
+    /// If there are fewer levels.
+    pub fn scale_at(&self, level: usize) -> f64 {
+        match level {
+            0 => self.scale(),
+            _ => (self.modulus(level).value() as f64).log2().round().exp2(),
+        }
     }
 
     /// What security was checked of.
