@@ -306,6 +306,16 @@ impl<E: Evaluate> Evaluate for Traced<E> {
         self.inner.conjugate(x)
     }
 
+    fn raise(
+        &mut self,
+        x: &Self::Ciphertext,
+        level: usize,
+        range: f64,
+    ) -> Result<Self::Ciphertext, Error> {
+        self.record(Kind::Bootstrap, x);
+        self.inner.raise(x, level, range)
+    }
+
     // It costs nothing.
     fn weigh(&mut self, x: &mut Self::Ciphertext, factor: f64) -> Result<(), Error> {
         self.inner.weigh(x, factor)

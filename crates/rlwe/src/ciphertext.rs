@@ -63,6 +63,12 @@ impl SecretKey {
         Self { secret: Secret::new(ring.forward(source.ternary(ring))) }
     }
 
+    /// A secret with `weight` coefficients of −1 or 1, the others 0: too weak for moduli as long as a
+    /// ternary secret's ([`SecretKind`](crate::SecretKind)).
+    pub(crate) fn draw_sparse(ring: &Ring, weight: usize, source: &mut NoiseSource) -> Self {
+        Self { secret: Secret::new(ring.forward(source.sparse(ring, weight))) }
+    }
+
     /// s; its first limbs are s over every prefix of the ring.
     pub(crate) fn poly(&self) -> &Poly<Evaluations> {
         self.secret.expose()

@@ -263,7 +263,7 @@ pub fn measure_lookup(runs: usize) -> Result<Lookup, Error> {
     let period = lanes * DIM;
     let folds = (0..(slots / period).trailing_zeros()).map(|fold| (period << fold, 0));
     let rotations = (1..DIM).map(|step| (step * lanes, 1)).chain(folds).collect();
-    let keys = KeySpec { products: None, rotations, conjugation: None };
+    let keys = KeySpec { rotations, ..KeySpec::default() };
     let seed = source.seed();
     let keys = EvaluationKeys::generate(&parameters, &secret, &keys, &seed, &mut source)?;
     let mut evaluator = Encrypted::new(&encoder, &keys);

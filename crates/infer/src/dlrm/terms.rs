@@ -190,7 +190,7 @@ impl Terms {
             return Err(refuse("rotations that are none".into()));
         }
         let rotations = own.rotations.iter().copied().collect();
-        let keys = KeySpec { products: own.products, rotations, conjugation: None };
+        let keys = KeySpec { products: own.products, rotations, ..KeySpec::default() };
         let terms = Self { plan, parameters, keys, sizes, announced };
         let found = terms.key_bytes()?;
         if found > KEY_BYTES_MAX {

@@ -1,7 +1,10 @@
 //! Arithmetic in the clear, with the levels and scales that ciphertexts would have.
 
+use std::sync::{Arc, OnceLock};
+
 use num_complex::Complex64;
 
+use super::fft::Roots;
 use super::{Diagonals, Error, Evaluate, KeySpec, Parameters, Split, rules};
 
 /// Computes on doubles: circuits are tested on it without cryptography's cost or noise. It hides
@@ -14,6 +17,8 @@ pub struct Clear {
     parameters: Parameters,
     /// The keys that there would be; every one where this is not said.
     keys: Option<KeySpec>,
+    /// Made at first use.
+    roots: Arc<OnceLock<Roots>>,
 }
 
 /// A vector of all slots, at a level and a scale.
@@ -84,12 +89,12 @@ pub struct ClearTransform {
 impl Clear {
     /// With every key.
     pub fn new(parameters: &Parameters) -> Self {
-        Self { parameters: parameters.clone(), keys: None }
+        Self { parameters: parameters.clone(), keys: None, roots: Arc::default() }
     }
 
     /// With the keys of `spec` alone.
     pub fn with_keys(parameters: &Parameters, spec: &KeySpec) -> Self {
-        Self { parameters: parameters.clone(), keys: Some(spec.clone()) }
+        Self { keys: Some(spec.clone()), ..Self::new(parameters) }
     }
 
     /// With keys for products and for the rotations by `steps`, at every level.
@@ -107,6 +112,18 @@ impl Clear {
         rules::vector(&self.parameters, values, level, scale)?;
         let values = values.iter().copied().cycle().take(self.parameters.slots()).collect();
         Ok(ClearVector { values, imaginary: Vec::new(), level, scale })
+    }
+
+    /// The coefficients of the polynomial that x's slots are the values of: those of X^j and, as imaginary
+    /// parts, of X^(N/2 + j).
+    pub(super) fn coefficients(&self, x: &ClearVector) -> Vec<Complex64> {
+        let mut values = x.complex();
+        self.roots().inverse(&mut values);
+        values
+    }
+
+    pub(super) fn roots(&self) -> &Roots {
+        self.roots.get_or_init(|| Roots::new(self.parameters.slots()))
     }
 
     /// Refuses a rotation at `level` that there is no key for.
@@ -303,6 +320,22 @@ impl Evaluate for Clear {
         let mut out = x.clone();
         out.imaginary.iter_mut().for_each(|part| *part = -*part);
         Ok(out)
+    }
+
+    fn raise(&mut self, x: &ClearVector, level: usize, range: f64) -> Result<ClearVector, Error> {
+        rules::raisable(&self.parameters, x.level, level)?;
+        if self.keys.as_ref().is_some_and(|keys| keys.raise < Some(level)) {
+            return Err(Error::MissingKey { operation: rules::RAISE, level });
+        }
+        let coefficients = self.coefficients(x);
+        let parts = coefficients.iter().flat_map(|value| [value.re, value.im]);
+        // By what doubles are off in the maps, numbers at the range's end may be beyond it.
+        let most = range * (1.0 + 2f64.powi(-30));
+        let is_outside = |part: f64| part.is_nan() || part.abs() > most;
+        if let Some((index, value)) = parts.enumerate().find(|&(_, part)| is_outside(part)) {
+            return Err(Error::Value { index, value, limit_log2: range.log2() });
+        }
+        Ok(ClearVector { level, ..x.clone() })
     }
 
     fn weigh(&mut self, x: &mut ClearVector, factor: f64) -> Result<(), Error> {

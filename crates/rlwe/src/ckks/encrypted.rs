@@ -345,6 +345,16 @@ impl Evaluate for Encrypted<'_> {
         Ok(self.map(x, key))
     }
 
+    fn raise(&mut self, x: &Ciphertext, level: usize, _range: f64) -> Result<Ciphertext, Error> {
+        rules::raisable(self.parameters(), x.level, level)?;
+        let key = self.keys.raise(level)?;
+        let raised = key.down.raise(self.keys.parameters().ring(level), &x.parts);
+        let (mask, body) = (raised.mask.values(), raised.body.values());
+        self.switcher.switch(level, mask, &key.up, &mut self.room, None);
+        let parts = self.divide((level, false), Some(body), None);
+        Ok(Ciphertext { parts, level, scale: x.scale })
+    }
+
     fn weigh(&mut self, x: &mut Ciphertext, factor: f64) -> Result<(), Error> {
         x.scale = rules::weighed(self.parameters().ring(x.level), x.scale, factor)?;
         Ok(())

@@ -6,6 +6,12 @@ use hushtable_ring::EntropyError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A bootstrap that cannot be.
+    #[error("bootstrapping: {why}")]
+    Bootstrap {
+        /// What is wrong and what is possible.
+        why: String,
+    },
     /// Bytes that are no ciphertext or key of these parameters.
     #[error("{why}")]
     Bytes {

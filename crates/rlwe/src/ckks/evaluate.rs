@@ -194,6 +194,23 @@ pub trait Evaluate {
     /// [`Error::Scale`] for a factor that is not positive, or a scale that the level does not hold.
     fn weigh(&mut self, x: &mut Self::Ciphertext, factor: f64) -> Result<(), Error>;
 
+    /// Raises the modulus from q_0 to that of `level`: every coefficient of the polynomial that x's
+    /// slots are the values of gets a multiple of q_0 added, of at most 16 times, which a reduction modulo
+    /// q_0 takes off again. `range` is the largest coefficient that the circuit is made for, in units of
+    /// the slots' numbers; only who computes on numbers can hold x to it.
+    ///
+    /// In the clear the multiples are 0.
+    ///
+    /// # Errors
+    /// [`Error::Level`] for a ciphertext above level 0 or a level that there is not,
+    /// [`Error::MissingKey`], [`Error::Value`] for a coefficient beyond the range.
+    fn raise(
+        &mut self,
+        x: &Self::Ciphertext,
+        level: usize,
+        range: f64,
+    ) -> Result<Self::Ciphertext, Error>;
+
     /// As [`transform`](Self::transform), rescaled.
     ///
     /// # Errors

@@ -34,6 +34,11 @@ impl Roots {
         Self { roots }
     }
 
+    /// At half + j, for each power of two half below the slots: the root of butterfly j at that distance.
+    pub(super) fn all(&self) -> &[Complex64] {
+        &self.roots
+    }
+
     /// Slots to coefficients: `values`, a power of two of them, in place.
     ///
     /// The same additions and multiplications whatever the values are.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hushtable_ring::kernel::{pack_rows, width_bytes};
-use hushtable_ring::{Automorphism, Evaluations, NoiseSource, Poly, Ring, Secret, Seed};
+use hushtable_ring::{Automorphism, Evaluations, Modulus, NoiseSource, Poly, Ring, Secret, Seed};
 
+use super::bootstrap::SparseKey;
 use super::switch::Switcher;
 use super::{Error, KeySpec, Parameters, rules};
-use crate::SecretKey;
 use crate::pack::{pack_poly, poly_bytes, unpack_poly};
+use crate::{SecretKey, SecretKind};
 
 /// Encryptions of each digit's gadget times one secret under another, modulo Q · P: row j has, of
 /// secret s' and for the target s, mask a uniform and body e − a · s + P · s' · g_j, where g_j is 1
@@ -67,6 +68,36 @@ pub struct EvaluationKeys {
     product: Option<SwitchKey>,
     rotations: BTreeMap<usize, MapKey>,
     conjugation: Option<MapKey>,
+    raise: Option<RaiseKey>,
+}
+
+/// The keys of a modulus raise: to the sparse secret, under which the multiples of q_0 stay few, and back.
+pub(super) struct RaiseKey {
+    pub down: SparseKey,
+    pub up: SwitchKey,
+}
+
+/// What one key is published modulo, and under which secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedKey {
+    /// How the secret is drawn that the key is an encryption under.
+    pub secret: SecretKind,
+    /// The primes.
+    pub moduli: Vec<u64>,
+}
+
+/// What the keys of `spec` are published modulo, in the order in which they are sent.
+///
+/// # Errors
+/// As [`key_bytes`].
+pub fn published_keys(parameters: &Parameters, spec: &KeySpec) -> Result<Vec<PublishedKey>, Error> {
+    spec.check(parameters)?;
+    let of = |(level, kind): (usize, Kind)| {
+        let ring = kind.ring(parameters, level)?;
+        let moduli = ring.moduli().map(Modulus::value).collect();
+        Ok(PublishedKey { secret: kind.secret(), moduli })
+    };
+    kinds(parameters, spec).into_iter().map(of).collect()
 }
 
 /// Bytes of the keys of `spec`, known before there are any.
@@ -75,14 +106,14 @@ pub struct EvaluationKeys {
 /// [`Error::Level`] and [`Error::Slots`] for keys that there cannot be.
 pub fn key_bytes(parameters: &Parameters, spec: &KeySpec) -> Result<usize, Error> {
     spec.check(parameters)?;
-    spec.levels().try_fold(SEED_BYTES, |sum, level| {
-        Ok(sum + parameters.digits(level) * poly_bytes(&key_ring(parameters, level)?))
+    kinds(parameters, spec).into_iter().try_fold(SEED_BYTES, |sum, (level, kind)| {
+        Ok(sum + kind.digits(parameters, level) * poly_bytes(&kind.ring(parameters, level)?))
     })
 }
 
 /// Draws the keys of `spec` and gives their bytes to `sink`, piece by piece: the `seed` of the masks,
-/// then, of the key for products, of each rotation's by rising steps and of the conjugation's, the
-/// bodies of the rows, packed (`crate::pack`). The masks are the seed's polynomials 0, 1, ...
+/// then, of the key for products, of each rotation's by rising steps, of the conjugation's and of the
+/// two of a modulus raise, the bodies of the rows, packed (`crate::pack`). The masks are the seed's polynomials 0, 1, ...
 ///
 /// # Errors
 /// [`Error::Level`] and [`Error::Slots`] for keys that there cannot be.
@@ -96,11 +127,12 @@ pub fn write_keys(
 ) -> Result<(), Error> {
     spec.check(parameters)?;
     sink(seed);
+    let sparse = sparse_secret(parameters, spec, source);
     let mut index = 0;
     let mut bytes = Vec::new();
     for (level, kind) in kinds(parameters, spec) {
-        let drawing = Drawing::new(parameters, secret, level, kind)?;
-        for digit in 0..parameters.digits(level) {
+        let drawing = Drawing::new(parameters, (secret, sparse.as_ref()), level, kind)?;
+        for digit in 0..kind.digits(parameters, level) {
             let mask = drawing.ring.uniform(seed, index);
             bytes.clear();
             pack_poly(&drawing.ring, &drawing.body(digit, &mask, source), &mut bytes);
@@ -124,17 +156,17 @@ impl EvaluationKeys {
         source: &mut NoiseSource,
     ) -> Result<Self, Error> {
         spec.check(parameters)?;
+        let sparse = sparse_secret(parameters, spec, source);
         let mut index = 0;
-        Self::collect(parameters, spec, |level, kind| {
-            let drawing = Drawing::new(parameters, secret, level, kind)?;
-            let mut key = SwitchKey::zero(parameters, &drawing.ring, level);
-            for digit in 0..key.digits {
+        Self::collect(parameters, spec, |level, kind, put| {
+            let drawing = Drawing::new(parameters, (secret, sparse.as_ref()), level, kind)?;
+            for digit in 0..kind.digits(parameters, level) {
                 let mask = drawing.ring.uniform(seed, index);
-                key.put(&drawing.ring, digit, 1, drawing.body(digit, &mask, source));
-                key.put(&drawing.ring, digit, 0, mask);
+                let body = drawing.body(digit, &mask, source);
+                put(&drawing.ring, digit, [mask, body]);
                 index += 1;
             }
-            Ok(key)
+            Ok(())
         })
     }
 
@@ -151,29 +183,42 @@ impl EvaluationKeys {
             return Err(crate::Error::Bytes { what: "evaluation keys", expected, found }.into());
         };
         let mut index = 0;
-        Self::collect(parameters, spec, |level, _| {
-            let ring = key_ring(parameters, level)?;
-            let mut key = SwitchKey::zero(parameters, &ring, level);
-            for digit in 0..key.digits {
-                key.put(&ring, digit, 1, unpack_poly("evaluation keys", &ring, &mut rest)?);
-                key.put(&ring, digit, 0, ring.uniform(seed, index));
+        Self::collect(parameters, spec, |level, kind, put| {
+            let ring = kind.ring(parameters, level)?;
+            for digit in 0..kind.digits(parameters, level) {
+                let body = unpack_poly("evaluation keys", &ring, &mut rest)?;
+                put(&ring, digit, [ring.uniform(seed, index), body]);
                 index += 1;
             }
-            Ok(key)
+            Ok(())
         })
     }
 
     fn collect(
         parameters: &Parameters,
         spec: &KeySpec,
-        mut make: impl FnMut(usize, Kind) -> Result<SwitchKey, Error>,
+        mut make: impl FnMut(usize, Kind, &mut Put) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let switcher = Arc::new(Switcher::new(parameters)?);
         let (mut product, mut rotations, mut conjugation) = (None, BTreeMap::new(), None);
+        let (mut down, mut up) = (None, None);
         let degree = parameters.degree();
         for (level, kind) in kinds(parameters, spec) {
-            let key = make(level, kind)?;
+            if let Kind::ToSparse = kind {
+                make(level, kind, &mut |ring, _, rows| {
+                    down = Some(SparseKey::new(ring.clone(), rows));
+                })?;
+                continue;
+            }
+            let ring = kind.ring(parameters, level)?;
+            let mut key = SwitchKey::zero(parameters, &ring, level);
+            make(level, kind, &mut |ring, digit, [mask, body]| {
+                key.put(ring, digit, 0, mask);
+                key.put(ring, digit, 1, body);
+            })?;
             match kind {
+                Kind::ToSparse => unreachable!("it was made above"),
+                Kind::FromSparse => up = Some(key),
                 Kind::Square => product = Some(key),
                 Kind::Rotation { steps, exponent } => {
                     let map = Automorphism::new(exponent, degree);
@@ -184,7 +229,9 @@ impl EvaluationKeys {
                 }
             }
         }
-        Ok(Self { parameters: parameters.clone(), switcher, product, rotations, conjugation })
+        let raise = down.zip(up).map(|(down, up)| RaiseKey { down, up });
+        let parameters = parameters.clone();
+        Ok(Self { parameters, switcher, product, rotations, conjugation, raise })
     }
 
     /// The parameters.
@@ -197,7 +244,8 @@ impl EvaluationKeys {
         let maps = self.rotations.values().chain(&self.conjugation);
         let maps = maps.map(|map| 4 * self.parameters.degree() + map.key.memory_bytes());
         let product = self.product.iter().map(SwitchKey::memory_bytes);
-        size_of::<Self>() + maps.chain(product).sum::<usize>()
+        let raise = self.raise.iter().map(|key| key.down.memory_bytes() + key.up.memory_bytes());
+        size_of::<Self>() + maps.chain(product).chain(raise).sum::<usize>()
     }
 
     pub(super) fn switcher(&self) -> &Arc<Switcher> {
@@ -214,6 +262,12 @@ impl EvaluationKeys {
     pub(super) fn rotation(&self, steps: usize, level: usize) -> Result<&MapKey, Error> {
         let found = self.rotations.get(&steps).filter(|map| map.key.level >= level);
         found.ok_or(Error::MissingRotation { steps })
+    }
+
+    /// The keys for a modulus raise to `level`.
+    pub(super) fn raise(&self, level: usize) -> Result<&RaiseKey, Error> {
+        let found = self.raise.as_ref().filter(|key| key.up.level >= level);
+        found.ok_or(Error::MissingKey { operation: rules::RAISE, level })
     }
 
     /// The key for conjugation at `level`.
@@ -236,7 +290,47 @@ enum Kind {
     Conjugation {
         exponent: usize,
     },
+    /// From the secret to the sparse one, modulo q_0 and one of P's primes.
+    ToSparse,
+    /// From the sparse secret to the secret.
+    FromSparse,
 }
+
+impl Kind {
+    /// The secret that such a key is published under.
+    fn secret(self) -> SecretKind {
+        match self {
+            Self::ToSparse => SecretKind::Weight32,
+            _ => SecretKind::Ternary,
+        }
+    }
+
+    /// What such a key for ciphertexts of `level` is published modulo; under the sparse secret, for those
+    /// of level 0 alone.
+    fn ring(self, parameters: &Parameters, level: usize) -> Result<Ring, Error> {
+        let ring = match self {
+            Self::ToSparse => {
+                rules::same_level("make a key of the sparse secret", level, 0)?;
+                let whole = parameters.lattice().key_ring();
+                whole.select(&[0, parameters.levels() + 1]).map_err(crate::Error::from)?
+            }
+            _ => key_ring(parameters, level)?,
+        };
+        parameters.lattice().check(self.secret(), ring.modulus_log2())?;
+        Ok(ring)
+    }
+
+    /// Rows of such a key.
+    fn digits(self, parameters: &Parameters, level: usize) -> usize {
+        match self {
+            Self::ToSparse => 1,
+            _ => parameters.digits(level),
+        }
+    }
+}
+
+/// Takes one row of a key: its ring, its digit, its mask and body.
+type Put<'a> = dyn FnMut(&Ring, usize, [Poly<Evaluations>; 2]) + 'a;
 
 /// Level and kind of each key, in order.
 fn kinds(parameters: &Parameters, spec: &KeySpec) -> Vec<(usize, Kind)> {
@@ -247,7 +341,9 @@ fn kinds(parameters: &Parameters, spec: &KeySpec) -> Vec<(usize, Kind)> {
     let products = spec.products.map(|level| (level, Kind::Square));
     let conjugation =
         spec.conjugation.map(|level| (level, Kind::Conjugation { exponent: double - 1 }));
-    products.into_iter().chain(rotations).chain(conjugation).collect()
+    let raise = spec.raise.into_iter();
+    let raise = raise.flat_map(|level| [(0, Kind::ToSparse), (level, Kind::FromSparse)]);
+    products.into_iter().chain(rotations).chain(conjugation).chain(raise).collect()
 }
 
 /// 5^exponent modulo a power of two.
@@ -278,20 +374,27 @@ struct Drawing {
 impl Drawing {
     fn new(
         parameters: &Parameters,
-        secret: &SecretKey,
+        (secret, sparse): (&SecretKey, Option<&SecretKey>),
         level: usize,
         kind: Kind,
     ) -> Result<Self, Error> {
-        let ring = key_ring(parameters, level)?;
+        let ring = kind.ring(parameters, level)?;
         let special = parameters.special_limbs();
         let limbs = level + 1;
-        let mut own: Poly<Evaluations> = ring.zero();
-        for limb in 0..ring.limbs() {
-            let from = if limb < limbs { limb } else { limb + parameters.levels() - level };
-            own.limb_mut(limb).copy_from_slice(secret.poly().limb(from));
-        }
+        let within = |secret: &SecretKey| {
+            let mut own: Poly<Evaluations> = ring.zero();
+            for limb in 0..ring.limbs() {
+                let from = if limb < limbs { limb } else { limb + parameters.levels() - level };
+                own.limb_mut(limb).copy_from_slice(secret.poly().limb(from));
+            }
+            own
+        };
+        let own = within(secret);
         let mut other = own.clone();
+        let sparse = || within(sparse.expect("drawn where a key is made of it"));
         let (from, to) = match kind {
+            Kind::ToSparse => (own, sparse()),
+            Kind::FromSparse => (sparse(), own),
             Kind::Square => {
                 ring.mul_assign(&mut other, &own);
                 (other, own)
@@ -305,7 +408,7 @@ impl Drawing {
             }
         };
         let specials: Vec<_> = ring.moduli().skip(limbs).collect();
-        let share = |(limb, modulus): (usize, hushtable_ring::Modulus)| {
+        let share = |(limb, modulus): (usize, Modulus)| {
             let product = specials.iter().fold(1, |product, special| {
                 modulus.mul(product, special.value() % modulus.value())
             });
@@ -345,4 +448,43 @@ fn inverse_of_odd(x: usize, modulus: usize) -> usize {
     inverse % modulus
 }
 
+/// The sparse secret of one set of keys, where there is to be one: nobody needs it afterwards.
+fn sparse_secret(
+    parameters: &Parameters,
+    spec: &KeySpec,
+    source: &mut NoiseSource,
+) -> Option<SecretKey> {
+    let ring = parameters.lattice().key_ring();
+    spec.raise.map(|_| SecretKey::draw_sparse(ring, SPARSE_WEIGHT, source))
+}
+
+/// Coefficients of the sparse secret that are not 0.
+pub(super) const SPARSE_WEIGHT: usize = 32;
+
 const SEED_BYTES: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ckks::{BootstrapLevels, ModulusBits, ParameterSpec};
+    use hushtable_ring::Platform;
+
+    #[test]
+    fn a_sparse_key_above_level_0_is_refused() {
+        let spec = BootstrapLevels::L16.spec("planted", 65536).unwrap();
+        let parameters = Parameters::new(spec, Platform::detect()).unwrap();
+        let moduli = Kind::ToSparse.ring(&parameters, 0).unwrap().limbs();
+        assert_eq!(moduli, 2);
+        for level in [1, 2] {
+            let refused = Kind::ToSparse.ring(&parameters, level).map(|_| ());
+            assert!(matches!(refused, Err(Error::Level { expected: 0, .. })), "{level}");
+        }
+        // At a degree that has no limit for the sparse secret, there is no such key at all.
+        let bits = ModulusBits { first: 50, level: 40, special: 51 };
+        let spec = ParameterSpec::of_bits("planted", 16384, bits, 3, 1).unwrap();
+        let parameters = Parameters::new(spec, Platform::detect()).unwrap();
+        let refused = Kind::ToSparse.ring(&parameters, 0).map(|_| ());
+        assert!(matches!(refused, Err(Error::Core(crate::Error::Security { .. }))));
+        assert!(Kind::Square.ring(&parameters, 3).is_ok());
+    }
+}

@@ -7,6 +7,7 @@
 //! type does on ciphertexts and others in the clear.
 
 mod approximation;
+mod bootstrap;
 mod chebyshev;
 mod ciphertext;
 mod clear;
@@ -32,6 +33,7 @@ pub mod wire;
 mod work;
 
 pub use approximation::{Approximation, Function};
+pub use bootstrap::{Bootstrap, BootstrapLevels, PreparedBootstrap, reduction_failure_log2};
 pub use ciphertext::Ciphertext;
 pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
 pub use diagonals::{Diagonals, Split};
@@ -40,7 +42,7 @@ pub use encrypt::{decrypt, encrypt};
 pub use encrypted::Encrypted;
 pub use error::Error;
 pub use evaluate::Evaluate;
-pub use keys::{EvaluationKeys, key_bytes, write_keys};
+pub use keys::{EvaluationKeys, PublishedKey, key_bytes, published_keys, write_keys};
 pub use noise::Noise;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;

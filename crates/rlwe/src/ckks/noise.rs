@@ -7,6 +7,7 @@
 use hushtable_ring::SIGMA;
 
 use super::Parameters;
+use super::keys::SPARSE_WEIGHT;
 
 /// Variances of what operations add to each slot.
 #[derive(Clone, Debug)]
@@ -73,6 +74,15 @@ impl Noise {
         };
         let digits: f64 = (0..=level).step_by(special).map(digit).sum();
         self.slot(self.parameters.degree() as f64 * digits * SIGMA * SIGMA, scale)
+    }
+
+    /// The key switch at level 0 to the sparse secret, over one of P's primes.
+    pub fn encapsulation(&self, scale: f64) -> f64 {
+        let first = self.parameters.modulus(0).value() as f64;
+        let special = self.parameters.spec().special_moduli[0] as f64;
+        let digit = (first / special).powi(2) / 12.0;
+        let products = self.parameters.degree() as f64 * digit * SIGMA * SIGMA;
+        self.slot(products + (1.0 + SPARSE_WEIGHT as f64) / 12.0, scale)
     }
 
     /// A whole key switch at `level`: what a rotation, a conjugation or a relinearisation adds.

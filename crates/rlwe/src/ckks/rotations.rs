@@ -67,6 +67,8 @@ pub struct KeySpec {
     pub rotations: Rotations,
     /// Level of the highest conjugation, where there is one.
     pub conjugation: Option<usize>,
+    /// Level of the highest modulus raise, where there is one.
+    pub raise: Option<usize>,
 }
 
 impl KeySpec {
@@ -77,13 +79,14 @@ impl KeySpec {
     ) -> Self {
         let level = parameters.levels();
         let rotations = rotations.into_iter().map(|steps| (steps, level)).collect();
-        Self { products: Some(level), rotations, conjugation: None }
+        Self { products: Some(level), rotations, ..Self::default() }
     }
 
-    /// The levels of the keys in the order in which they are sent.
-    pub(super) fn levels(&self) -> impl Iterator<Item = usize> + '_ {
+    /// The levels of the keys.
+    fn levels(&self) -> impl Iterator<Item = usize> + '_ {
         let rotations = self.rotations.iter().map(|(_, level)| level);
-        self.products.into_iter().chain(rotations).chain(self.conjugation)
+        let others = self.conjugation.into_iter().chain(self.raise);
+        self.products.into_iter().chain(rotations).chain(others)
     }
 
     /// # Errors

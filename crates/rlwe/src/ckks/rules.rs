@@ -182,6 +182,15 @@ pub(super) fn preparable(
     Ok(())
 }
 
+/// A raise of a ciphertext at level `found` to `level`.
+pub(super) fn raisable(parameters: &Parameters, found: usize, level: usize) -> Result<(), Error> {
+    same_level(RAISE, found, 0)?;
+    if level > parameters.levels() {
+        return same_level(RAISE, level, parameters.levels());
+    }
+    Ok(())
+}
+
 /// The scale of what held numbers at `scale` and is taken to hold `factor` times them.
 pub(super) fn weighed(ring: &Ring, scale: f64, factor: f64) -> Result<f64, Error> {
     // A factor that is no positive number gives a scale that is none either.
@@ -218,4 +227,5 @@ pub(super) const MULTIPLY_CONSTANT: &str = "multiply by a constant";
 pub(super) const DROP: &str = "drop to a level";
 pub(super) const TRANSFORM: &str = "transform";
 pub(super) const WEIGH: &str = "weigh";
+pub(super) const RAISE: &str = "raise the modulus";
 pub(super) const CONJUGATE: &str = "conjugate";

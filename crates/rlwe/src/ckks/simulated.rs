@@ -5,6 +5,7 @@ use std::f64::consts::TAU;
 use hushtable_ring::{NoiseSource, Seed};
 use num_complex::Complex64;
 
+use super::keys::SPARSE_WEIGHT;
 use super::{
     Clear, ClearPlaintext, ClearTransform, ClearVector, Diagonals, Error, Evaluate, Noise,
     Parameters, Split,
@@ -96,6 +97,16 @@ impl Simulated {
             }
         }
         self.spare.pop().expect("four were drawn")
+    }
+
+    /// How many times q_0 comes to a coefficient of `share` times q_0 when the modulus is raised: the
+    /// nearest whole number to the sum of the secret's 32 products with uniform numbers, less it.
+    fn wraps(&mut self, share: f64) -> f64 {
+        let mut words = [0; SPARSE_WEIGHT];
+        self.source.words(&mut words);
+        let uniform = |&word: &u64| (word >> 11) as f64 * 2f64.powi(-53) - 0.5;
+        let sum: f64 = words.iter().map(uniform).sum();
+        (sum - share).round()
     }
 
     /// `count` errors of one variance.
@@ -333,6 +344,28 @@ impl Evaluate for Simulated {
         let mut out = x.clone();
         self.both(&mut out, |clear, x| clear.conjugate(x).map(|image| *x = image))?;
         self.disturb(&mut out, self.noise.switch(x.exact.level, x.exact.scale));
+        Ok(out)
+    }
+
+    fn raise(
+        &mut self,
+        x: &SimulatedVector,
+        level: usize,
+        range: f64,
+    ) -> Result<SimulatedVector, Error> {
+        let exact = self.clear.raise(&x.exact, level, range)?;
+        let modulus = self.parameters().modulus(0).value() as f64 / x.noisy.scale;
+        let mut coefficients = self.clear.coefficients(&x.noisy);
+        for value in &mut coefficients {
+            value.re += modulus * self.wraps(value.re / modulus);
+            value.im += modulus * self.wraps(value.im / modulus);
+        }
+        self.clear.roots().forward(&mut coefficients);
+        let noisy = ClearVector { level, ..x.noisy.with(&coefficients) };
+        let mut out = SimulatedVector { exact, noisy };
+        let scale = out.exact.scale;
+        let variance = self.noise.encapsulation(scale) + self.noise.switch(level, scale);
+        self.disturb(&mut out, variance);
         Ok(out)
     }
 

@@ -1,5 +1,6 @@
 //! CKKS, from outside.
 
+mod bootstrap;
 mod circuits;
 mod clear;
 mod complex;
