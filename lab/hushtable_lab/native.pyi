@@ -11,6 +11,7 @@ from hushtable._native import Layout
 
 __all__ = [
     "Bench",
+    "BootstrapBench",
     "CkksBench",
     "GpuBench",
     "GpuBinsBench",
@@ -49,6 +50,12 @@ class Bench:
     @property
     def description(self) -> str: ...
     def answer_seconds(self, batch: int, *, prg: str, seconds: float) -> list[float]: ...
+
+class BootstrapBench:
+    def __new__(cls, degree: int, slots: int) -> BootstrapBench: ...
+    @property
+    def facts(self) -> dict[str, Any]: ...
+    def seconds(self, seconds: float) -> list[float]: ...
 
 class CkksBench:
     def __new__(

@@ -42,6 +42,23 @@ def test_bench_ckks(operation: str) -> None:
     assert detail["vectors"] > 0
 
 
+@pytest.mark.rest
+def test_bench_of_a_bootstrap() -> None:
+    options = ["--degree", 32768, "--slots", 16, "--seconds", 0.05]
+    record = run_json("bench", "ckks", "--operation", "bootstrap", *options)
+    assert record.keys() == RECORD
+    assert record["params"] == {"operation": "bootstrap", "degree": 32768, "slots": 16}
+    assert 0 < record["floor"] < record["value"] <= record["detail"]["median_ms"]
+    detail = record["detail"]
+    assert detail["levels_left"] == 5
+    assert detail["log_qp"] <= 868
+    assert detail["failure_log2"] < -138
+    for name in ("random", "constant", "one_hot", "positive"):
+        assert detail[f"{name}_mean_bits"] > 15, name
+        assert 12 < detail[f"{name}_worst_bits"] <= detail[f"{name}_mean_bits"], name
+    assert 100e6 < detail["key_bytes"] < detail["keys_memory_bytes"] < detail["peak_bytes"]
+
+
 def test_a_transform_has_a_key_for_each_step() -> None:
     one = bench("rotate")["detail"]["key_bytes"] - 32
     detail = bench("transform", "--diagonals", 6, "--baby-steps", 4)["detail"]
@@ -52,12 +69,15 @@ def test_a_transform_has_a_key_for_each_step() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--operation", "divide"], "must be rotate, multiply, rescale or transform"),
+        (["--operation", "divide"], "must be rotate, multiply, rescale, transform or bootstrap"),
         (["--threads", 2], "threads is 2"),
         (["--limbs", 30, "--degree", 8192], "no room for 30 primes"),
         (["--degree", 5000], "degree 5000"),
         (["--operation", "rescale", "--limbs", 1], "at least 2"),
         (["--operation", "transform", "--diagonals", 0], "diagonals is 0"),
+        (["--operation", "bootstrap", "--degree", 8192], "32768 is nearest"),
+        (["--operation", "bootstrap", "--degree", 32768, "--slots", 100], "128 comes next"),
+        (["--operation", "bootstrap", "--degree", 32768, "--slots", 32768], "2 to 16384"),
     ],
 )
 def test_what_cannot_be_is_refused(options: list[Any], said: str) -> None:

@@ -158,6 +158,8 @@ mod _native {
     #[pymodule]
     mod bench {
         #[pymodule_export]
+        use crate::bench::bootstrap::NativeBootstrapBench;
+        #[pymodule_export]
         use crate::bench::ckks::NativeCkksBench;
         #[pymodule_export]
         use crate::bench::coded::coded_lookup;

@@ -55,7 +55,8 @@ impl NativeCkksBench {
         let refused = |text: String| Err(Failure::config(text).into());
         if !["rotate", "multiply", "rescale", "transform"].contains(&operation) {
             return refused(format!(
-                "operation is {operation:?}, but must be rotate, multiply, rescale or transform"
+                "operation is {operation:?}, but must be rotate, multiply, rescale, transform or \
+                 bootstrap"
             ));
         }
         if limbs < 2 && operation != "rotate" {

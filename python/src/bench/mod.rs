@@ -1,5 +1,6 @@
 //! Measurements: what the engine and a server do, and what the machine could do at best.
 
+pub(crate) mod bootstrap;
 pub(crate) mod ckks;
 pub(crate) mod coded;
 pub(crate) mod garble;

@@ -22,7 +22,7 @@ impl Work {
         self.transforms * (degree / 2 * degree.ilog2() as usize) * 3 + self.products * degree
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         Self {
             transforms: self.transforms + other.transforms,
             products: self.products + other.products,
@@ -30,7 +30,7 @@ impl Work {
         }
     }
 
-    fn times(self, count: usize) -> Self {
+    pub(super) fn times(self, count: usize) -> Self {
         let Self { transforms, products, bytes } = self;
         Self { transforms: count * transforms, products: count * products, bytes: count * bytes }
     }

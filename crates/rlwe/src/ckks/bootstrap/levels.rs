@@ -3,6 +3,9 @@
 use super::super::{Error, ParameterSpec};
 use super::DEPTH;
 
+/// So many slots two maps each way take in less time than three, which leave fewer levels besides.
+const FEW_SLOTS: usize = 2048;
+
 /// How long the primes are of a set that bootstraps, and what for; from the lowest level up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootstrapLevels {
@@ -43,6 +46,25 @@ impl BootstrapLevels {
 
     /// For N = 2^15: 5 levels left, at a scale of 32 bits.
     pub const Y15: Self = Self { first: 42, scale: 32, left: 5, special: (51, 2), ..Self::L16 };
+
+    /// Those of 128 bits at `degree` that take `slots` numbers in least time.
+    ///
+    /// # Errors
+    /// [`Error::Bootstrap`] for a degree that has none.
+    pub fn of(degree: usize, slots: usize) -> Result<Self, Error> {
+        match degree {
+            65536 if slots <= FEW_SLOTS => Ok(Self::R16),
+            65536 => Ok(Self::F16),
+            32768 => Ok(Self::Y15),
+            _ => {
+                let nearest = if degree < 49152 { 32768 } else { 65536 };
+                let why = format!(
+                    "degree {degree} has no levels of 128 bits for it: 32768 and 65536 have,                      {nearest} is nearest"
+                );
+                Err(Error::Bootstrap { why })
+            }
+        }
+    }
 
     /// The set of `degree`, whose name says so where it is below 128 bits.
     ///

@@ -22,6 +22,7 @@ pub use failure::reduction_failure_log2;
 pub use levels::BootstrapLevels;
 pub(super) use sparse::SparseKey;
 
+use super::keys::SPARSE_WEIGHT;
 use super::{
     Basis, Diagonals, Error, Evaluate, KeySpec, Parameters, Polynomial, Split, Work, chebyshev,
     rules,
@@ -231,6 +232,33 @@ impl Bootstrap {
             spec.rotations.extend(steps.map(|steps| (steps, step.level)));
         }
         spec
+    }
+
+    /// What it computes and reads: a floor under its time.
+    pub fn work(&self) -> Work {
+        let parameters = &self.parameters;
+        let (top, reduced) = (self.levels.top(), self.reduced_from());
+        let of_map = |work: Work, step: &Step| {
+            let (babies, giants) = step.split.rotations(step.map.steps());
+            let steps = (babies.len(), giants.len());
+            work.plus(Work::transform(parameters, step.level, step.map.steps().len(), steps))
+        };
+        let maps = self.to_coefficients.iter().chain(&self.to_slots).fold(Work::default(), of_map);
+        // The switch back from the sparse secret is a rotation's, and so is conjugation.
+        let switches = 1 + self.trace().trailing_zeros() as usize;
+        // Each product is at least at the lowest level of the polynomial's.
+        let lowest = self.levels.output() + DOUBLE_ANGLES as usize + 1;
+        let angles = (0..DOUBLE_ANGLES as usize)
+            .map(|angle| Work::multiply(parameters, self.levels.output() + 1 + angle));
+        maps.plus(Work::rotate(parameters, top).times(switches))
+            .plus(Work::rotate(parameters, reduced))
+            .plus(Work::multiply(parameters, lowest).times(self.cosine.products()))
+            .plus(angles.fold(Work::default(), Work::plus))
+    }
+
+    /// log2 of a bound on the probability that a coefficient leaves the reduction's range.
+    pub fn failure_log2(&self) -> f64 {
+        reduction_failure_log2(SPARSE_WEIGHT, WRAPS_MAX, self.n)
     }
 
     /// Encodes the maps.

@@ -363,12 +363,25 @@ fn every_published_modulus_is_below_its_secrets_limit() {
         ("f16", 65536, BootstrapLevels::F16, 32768),
         ("y15", 32768, BootstrapLevels::Y15, 512),
     ];
+    for (degree, slots, levels) in [
+        (65536, 2, BootstrapLevels::R16),
+        (65536, 2048, BootstrapLevels::R16),
+        (65536, 4096, BootstrapLevels::F16),
+        (32768, 16384, BootstrapLevels::Y15),
+    ] {
+        assert_eq!(BootstrapLevels::of(degree, slots).unwrap(), levels);
+    }
+    for (degree, nearest) in [(1024, 32768), (50000, 65536), (131072, 65536)] {
+        let refused = BootstrapLevels::of(degree, 512).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{nearest} is nearest")), "{refused}");
+    }
     for (name, degree, levels, slots) in sets {
         let spec = levels.spec(name, degree).unwrap();
         let params = Parameters::new(spec, Platform::detect()).unwrap();
         let bootstrap = Bootstrap::new(&params, levels, slots, 1.0).unwrap();
         let keys = bootstrap.key_spec();
         let bytes = key_bytes(&params, &keys).unwrap();
+        assert!(bootstrap.failure_log2() < -138.0);
         println!(
             "{name}: log2 QP {:.1}, {} rotations, keys {:.0} MB",
             params.lattice().key_ring().modulus_log2(),
