@@ -286,15 +286,15 @@ impl<E: Evaluate> Evaluate for Traced<E> {
     ) -> Result<Self::Ciphertext, Error> {
         if let (Some(&x), Some(first)) = (xs.first(), maps.first()) {
             let steps = maps.iter().flat_map(|map| map.steps.iter().copied());
-            let (_, giants) = first.split.rotations(steps);
-            let babies = |map: &&Self::Transform| map.split.rotations(map.steps.iter().copied()).0;
-            let babies = maps.iter().map(|map| babies(map).len()).sum();
+            let giants = first.split.steps(steps).giants;
+            let babies = |map: &&Self::Transform| map.split.steps(map.steps.iter().copied()).babies;
+            let babies = maps.iter().map(babies).sum();
             let diagonals = maps.iter().map(|map| map.steps.len()).sum();
             let operation = self.record(Kind::Transform, x);
             operation.inputs = maps.len();
             operation.diagonals = diagonals;
             operation.baby_rotations = babies;
-            operation.giant_rotations = giants.len();
+            operation.giant_rotations = giants;
         }
         let inner: Vec<_> = maps.iter().map(|map| &map.inner).collect();
         self.inner.transform(&inner, xs)

@@ -35,10 +35,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let encoder = Encoder::new(&parameters);
     let mut steps = vec![1, 2, 3, 4, 5, 6, 7, 8];
     let mut map = Diagonals::new(parameters.slots());
-    let mut split = Split { baby_steps: 1 };
+    let mut split = Split::new(1);
     if let &[diagonals, baby_steps, ref period @ ..] = transform {
         let period = period.first().copied().unwrap_or(parameters.slots());
-        split = Split { baby_steps };
+        split = Split::new(baby_steps);
         let (babies, giants) = split.rotations(0..diagonals);
         steps.extend(babies.iter().chain(&giants));
         for step in 0..diagonals {

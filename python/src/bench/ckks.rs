@@ -139,7 +139,7 @@ impl NativeCkksBench {
         let encoder = Encoder::new(&parameters);
         let mut source = NoiseSource::from_os().map_err(failed)?;
         let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
-        let split = Split { baby_steps };
+        let split = Split::new(baby_steps);
         let (babies, giants) = split.rotations(0..diagonals);
         let mut wanted = KeySpec::default();
         let work = match operation {

@@ -113,7 +113,7 @@ impl DigitTables {
 
     /// Baby and giant steps of [`map`](Self::map): about as many of either.
     pub fn split(&self) -> Split {
-        Split { baby_steps: 1 << self.width().ilog2().div_ceil(2) }
+        Split::new(1 << self.width().ilog2().div_ceil(2))
     }
 
     /// CodedHELUT: one ciphertext for each number of the embedding, in every slot of it.

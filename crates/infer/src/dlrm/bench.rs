@@ -280,7 +280,7 @@ pub fn measure_lookup(runs: usize) -> Result<Lookup, Error> {
             map.insert(turn * lanes, (0..slots).map(value).collect())?;
         }
         let prime = parameters.modulus(1).value() as f64;
-        maps.push(evaluator.prepare(&map, Split { baby_steps: 1 }, 1, prime)?);
+        maps.push(evaluator.prepare(&map, Split::new(1), 1, prime)?);
         let onehot = |place: &Option<usize>| {
             let is_wanted = |place: usize| wanted[place / ROWS] == place % ROWS;
             f64::from(u8::from(place.is_some_and(is_wanted)))

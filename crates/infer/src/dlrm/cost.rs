@@ -239,7 +239,7 @@ pub fn measure(
     }
     let scale = parameters.scale();
     let prepare =
-        |map: &Diagonals, baby_steps| evaluator.prepare(map, Split { baby_steps }, top, scale);
+        |map: &Diagonals, baby_steps| evaluator.prepare(map, Split::new(baby_steps), top, scale);
     let (one, babies, giants) = (prepare(&one, 1)?, prepare(&many, 16)?, prepare(&many, 1)?);
     // Maps and ciphertexts of their own, as those of many one-hots are: they come from memory.
     let map_bytes = (DIAGONALS + 1) * limbs * degree * 6;

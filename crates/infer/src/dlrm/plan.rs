@@ -105,7 +105,7 @@ impl Turn {
 
     /// How its rotations are split, `users` slots standing for one.
     pub fn split(&self, users: usize) -> Split {
-        Split { baby_steps: self.baby_steps * self.step * users }
+        Split::new(self.baby_steps * self.step * users)
     }
 
     /// The diagonals' rotations of one user's slots.

@@ -286,6 +286,7 @@ impl Evaluate for Clear {
         let of_maps: Vec<_> = maps.iter().map(|map| (map.level, map.scale)).collect();
         let of_xs: Vec<_> = xs.iter().map(|x| (x.level, x.scale)).collect();
         let (level, scale) = rules::transform(&self.parameters, &of_maps, &of_xs)?;
+        rules::one_split(maps.iter().map(|map| map.split));
         let is_real =
             |map: &ClearTransform| map.map.steps().all(|d| map.map.imaginary(d).is_none());
         let is_real = maps.iter().all(|map| is_real(map));

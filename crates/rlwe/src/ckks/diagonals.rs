@@ -141,24 +141,102 @@ impl Diagonals {
 /// multiples of `baby_steps`.
 ///
 /// Baby steps rotate what comes in (all from one decomposition), giant steps rotate sums of
-/// products.
+/// products. What saves keys takes little more time: [`steps`](Self::steps) counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_structs, reason = "how a map is computed; new splits are new fields")]
 pub struct Split {
     /// Rotations from 0 to below this are baby steps; 1 leaves giant steps only.
     pub baby_steps: usize,
+    /// A baby step is two rotations, by a multiple of this and by what is left, below this: few keys, and
+    /// another decomposition for each multiple. With `baby_steps` of them or more it is one rotation.
+    pub inner_steps: usize,
+    /// Whether each giant step's sum is rotated by `baby_steps` at a time, together with all sums above
+    /// it (Horner): one key. It is for giant steps that follow each other: a gap is walked through.
+    pub is_chained: bool,
+}
+
+/// What a map's rotations take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Steps {
+    /// Key switches of digits that are cut already.
+    pub babies: usize,
+    /// Times that digits are cut for them.
+    pub cuts: usize,
+    /// Key switches of sums, whose digits are cut for each.
+    pub giants: usize,
+    /// Masks that are divided by P before their digits are cut.
+    pub divisions: usize,
 }
 
 impl Split {
-    /// Baby and giant steps, 0 left out, of the rotations `steps` of `slots` slots.
+    /// One rotation a baby step, and one a giant step.
+    pub const fn new(baby_steps: usize) -> Self {
+        Self { baby_steps, inner_steps: baby_steps, is_chained: false }
+    }
+
+    /// The giant step of a rotation, and its baby step's two rotations, that by a multiple first.
+    pub(super) fn cut(self, steps: usize) -> (usize, [usize; 2]) {
+        let baby = steps % self.baby_steps;
+        (steps - baby, self.cut_baby(baby))
+    }
+
+    /// A baby step's two rotations, that by a multiple first.
+    pub(super) fn cut_baby(self, baby: usize) -> [usize; 2] {
+        match self.inner_steps >= self.baby_steps {
+            true => [0, baby],
+            false => [baby - baby % self.inner_steps, baby % self.inner_steps],
+        }
+    }
+
+    /// The rotations that keys must have, 0 left out, of a map of diagonals `steps`: those of baby steps
+    /// and those of giant steps. What needs fewer diagonals needs no other.
     pub fn rotations(self, steps: impl Iterator<Item = usize>) -> (Vec<usize>, Vec<usize>) {
         let (mut babies, mut giants) = (BTreeSet::new(), BTreeSet::new());
         for step in steps {
-            let baby = step % self.baby_steps;
-            babies.insert(baby);
-            giants.insert(step - baby);
+            let (giant, baby) = self.cut(step);
+            babies.extend(baby);
+            giants.insert(if self.is_chained { giant.min(self.baby_steps) } else { giant });
         }
         babies.remove(&0);
         giants.remove(&0);
         (babies.into_iter().collect(), giants.into_iter().collect())
+    }
+
+    /// What the rotations of a map of diagonals `steps` take.
+    pub fn steps(self, steps: impl Iterator<Item = usize>) -> Steps {
+        let (mut babies, mut giants) = (BTreeSet::new(), BTreeSet::new());
+        for step in steps {
+            let (giant, [outer, inner]) = self.cut(step);
+            babies.extend([[outer, 0], [outer, inner]]);
+            giants.insert(giant);
+        }
+        babies.remove(&[0, 0]);
+        let again: BTreeSet<usize> = babies
+            .iter()
+            .filter(|&&[outer, inner]| outer > 0 && inner > 0)
+            .map(|&[outer, _]| outer)
+            .collect();
+        let Steps { giants, divisions, .. } = self.giants(giants.into_iter(), !babies.is_empty());
+        Steps {
+            babies: babies.len(),
+            cuts: again.len() + usize::from(!babies.is_empty()),
+            giants,
+            divisions: divisions + again.len(),
+        }
+    }
+
+    /// What giant steps take, behind baby steps that leave sums modulo Q · P or behind none.
+    pub(super) fn giants(self, giants: impl Iterator<Item = usize>, has_babies: bool) -> Steps {
+        let giants: BTreeSet<usize> = giants.filter(|&giant| giant > 0).collect();
+        let top = giants.last().copied().unwrap_or(0);
+        let giants = if self.is_chained { top / self.baby_steps } else { giants.len() };
+        let divisions = match (has_babies, self.is_chained) {
+            (true, _) => giants,
+            (false, false) => 0,
+            // The first sum of a chain is modulo Q alone.
+            (false, true) => giants.saturating_sub(1),
+        };
+        Steps { giants, divisions, ..Steps::default() }
     }
 }

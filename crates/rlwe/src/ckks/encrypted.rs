@@ -310,7 +310,8 @@ impl Evaluate for Encrypted<'_> {
         let (level, switcher) = (x.level, Arc::clone(&self.switcher));
         let (degree, limbs) = (switcher.degree(), switcher.limbs_at(level));
         let mut hoisted = std::mem::take(&mut self.scratch);
-        let digits = hoisted.take(limbs * switcher.digits_at(level) * degree);
+        let length = switcher.digits_at(level) * degree;
+        let digits = hoisted.take(limbs * length);
         if keys.iter().any(Option::is_some) {
             switcher.hoist(level, x.parts.mask.values(), &mut self.room.cut, digits);
         }
@@ -325,8 +326,8 @@ impl Evaluate for Encrypted<'_> {
                 .take(limbs * degree)
                 .chunks_exact_mut(degree)
                 .zip(bodies.take(limbs * degree).chunks_exact_mut(degree));
-            for (limb, (mask, body)) in sums.enumerate() {
-                switcher.switch_hoisted((level, limb), digits, &key.key, [mask, body]);
+            for (limb, ((mask, body), own)) in sums.zip(digits.chunks_exact(length)).enumerate() {
+                switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
             }
             let body = Some(x.parts.body.values());
             let parts = self.divide((level, false), body, Some(key));

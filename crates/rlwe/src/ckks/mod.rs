@@ -36,7 +36,7 @@ pub use approximation::{Approximation, Function};
 pub use bootstrap::{Bootstrap, BootstrapLevels, PreparedBootstrap, reduction_failure_log2};
 pub use ciphertext::Ciphertext;
 pub use clear::{Clear, ClearPlaintext, ClearTransform, ClearVector};
-pub use diagonals::{Diagonals, Split};
+pub use diagonals::{Diagonals, Split, Steps};
 pub use encoder::Encoder;
 pub use encrypt::{decrypt, encrypt};
 pub use encrypted::Encrypted;

@@ -155,7 +155,10 @@ pub(super) fn map(
     split: Split,
     level: usize,
 ) -> Result<(), Error> {
-    assert!(split.baby_steps > 0, "baby steps are 0 to below a positive number");
+    assert!(
+        split.baby_steps > 0 && split.inner_steps > 0,
+        "baby steps are 0 to below a positive number"
+    );
     let (slots, expected) = (parameters.slots(), parameters.levels());
     if map.slots() != slots {
         return Err(Error::Slots { found: map.slots(), slots });
@@ -215,6 +218,13 @@ pub(super) fn transform(
         same(TRANSFORM, map, (level, map_scale))?;
     }
     Ok((level, product_scale(TRANSFORM, parameters.ring(level), map_scale, x_scale)?))
+}
+
+/// The one split of the maps of a transform.
+pub(super) fn one_split(mut splits: impl Iterator<Item = Split>) -> Split {
+    let first = splits.next().expect("a transform has one ciphertext a map");
+    assert!(splits.all(|split| split == first), "the maps of a transform have one split");
+    first
 }
 
 /// What is said of which operation.

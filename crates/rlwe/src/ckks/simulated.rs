@@ -8,7 +8,7 @@ use num_complex::Complex64;
 use super::keys::SPARSE_WEIGHT;
 use super::{
     Clear, ClearPlaintext, ClearTransform, ClearVector, Diagonals, Error, Evaluate, Noise,
-    Parameters, Split,
+    Parameters, Split, rules,
 };
 use crate::largest;
 
@@ -165,18 +165,19 @@ impl Simulated {
         let (level, noise) = (out.level, &self.noise);
         let parts = [slots, out.imaginary.len()];
         let mut variances = parts.map(|count| vec![noise.division(out.scale); count]);
-        let (mut giants, mut has_babies) = (std::collections::BTreeSet::new(), false);
         for (map, x) in maps.iter().zip(xs) {
-            let baby = noise.switch_sum(level, x.noisy.scale);
-            let (babies, own) = map.split.rotations(map.map.steps());
-            giants.extend(own);
-            has_babies |= !babies.is_empty();
+            let switch = noise.switch_sum(level, x.noisy.scale);
+            let again = noise.mask_division(x.noisy.scale);
             for steps in map.map.steps() {
                 let real = map.map.diagonal(steps).expect("of steps that it has");
                 let other = map.map.imaginary(steps).unwrap_or_default();
                 let rounding = noise.encoding(real.len(), map.scale);
-                let is_baby = steps % map.split.baby_steps != 0;
-                let baby = if is_baby { baby } else { 0.0 };
+                // A mask is divided by P before it is switched again.
+                let baby = match map.split.cut(steps).1 {
+                    [0, 0] => 0.0,
+                    [0, _] | [_, 0] => switch,
+                    [_, _] => 2.0 * switch + again,
+                };
                 let (re, im) = (&x.noisy.values, &x.noisy.imaginary);
                 // A real diagonal's rounding is real; of another one's, either part has half.
                 let roundings = match other {
@@ -191,10 +192,15 @@ impl Simulated {
                 }
             }
         }
-        let mask = if has_babies { noise.mask_division(out.scale) } else { 0.0 };
-        let giant = noise.switch_sum(level, out.scale) + mask;
-        let all = variances.iter_mut().flatten();
-        all.for_each(|variance| *variance += giant * giants.len() as f64);
+        // Giant steps are taken once for all maps. A chain's errors add up: each stays as large as it is
+        // when it is rotated on.
+        let split = rules::one_split(maps.iter().map(|map| map.split));
+        let all = || maps.iter().flat_map(|map| map.map.steps().map(|steps| split.cut(steps)));
+        let has_babies = all().any(|(_, baby)| baby != [0, 0]);
+        let steps = split.giants(all().map(|(giant, _)| giant), has_babies);
+        let giants = steps.giants as f64 * noise.switch_sum(level, out.scale)
+            + steps.divisions as f64 * noise.mask_division(out.scale);
+        variances.iter_mut().flatten().for_each(|variance| *variance += giants);
         variances
     }
 }

@@ -85,7 +85,7 @@ struct Division {
 pub(super) struct Room {
     pub cut: Cut,
     /// One limb of each digit.
-    digits: Words,
+    pub digits: Words,
     /// Mask and body modulo Q · P.
     pub sums: [Words; 2],
     pub limb: Words,
@@ -229,7 +229,7 @@ impl Switcher {
     }
 
     /// Cuts the mask (evaluations over Q's limbs at `level`) into digits.
-    fn cut(&self, level: usize, mask: &[u64], cut: &mut Cut) {
+    pub fn cut(&self, level: usize, mask: &[u64], cut: &mut Cut) {
         let (degree, kernel) = (self.degree(), self.kernel());
         let coefficients = cut.coefficients.take(mask.len());
         coefficients.copy_from_slice(mask);
@@ -272,10 +272,23 @@ impl Switcher {
 
     /// All limbs of all digits of the mask, limb by limb, in evaluations: to be used for many keys.
     pub fn hoist(&self, level: usize, mask: &[u64], cut: &mut Cut, out: &mut [u64]) {
-        let (degree, digits) = (self.degree(), self.digits_at(level));
         self.cut(level, mask, cut);
-        for (index, out) in out.chunks_exact_mut(degree).enumerate() {
-            let (limb, digit) = (index / digits, index % digits);
+        let length = self.degree() * self.digits_at(level);
+        for (limb, out) in out.chunks_exact_mut(length).enumerate() {
+            self.hoist_limb((level, limb), mask, cut, out);
+        }
+    }
+
+    /// One limb of what [`hoist`](Self::hoist) leaves, of a mask whose `cut` was made.
+    pub fn hoist_limb(
+        &self,
+        (level, limb): (usize, usize),
+        mask: &[u64],
+        cut: &Cut,
+        out: &mut [u64],
+    ) {
+        let degree = self.degree();
+        for (digit, out) in out.chunks_exact_mut(degree).enumerate() {
             let (range, _) = self.digit(level, digit);
             if range.contains(&limb) {
                 out.copy_from_slice(&mask[limb * degree..(limb + 1) * degree]);
@@ -330,17 +343,15 @@ impl Switcher {
         }
     }
 
-    /// One limb of a switch by `key` of what [`hoist`](Self::hoist) left.
+    /// One limb of a switch by `key`, of that limb of what [`hoist`](Self::hoist) left.
     pub fn switch_hoisted(
         &self,
         (level, limb): (usize, usize),
-        hoisted: &[u64],
+        own: &[u64],
         key: &SwitchKey,
         outs: [&mut [u64]; 2],
     ) {
-        let (degree, digits) = (self.degree(), self.digits_at(level));
-        let own = &hoisted[limb * digits * degree..(limb + 1) * digits * degree];
-        let xs: Vec<&[u64]> = own.chunks_exact(degree).collect();
+        let xs: Vec<&[u64]> = own.chunks_exact(self.degree()).collect();
         let (modulus, rows) = (self.modulus(level, limb), key.rows(limb, level));
         self.kernel().row_products(modulus, &xs, rows, &[], outs);
     }

@@ -5,6 +5,9 @@
 //! steps, whose sums stay modulo Q · P: they are multiplied with plaintexts modulo Q · P, and only each
 //! giant step's sum over all ciphertexts is divided by P, its mask alone. The giant steps' sums stay
 //! modulo Q · P again until one division at the end.
+//!
+//! Two ways save keys. Baby steps of two rotations cut the digits of what the first leaves once more, its
+//! mask divided by P. Chained giant steps rotate the sum of all that lie above: one key for them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +15,7 @@ use hushtable_ring::kernel::{PACKED_MAX, PackedGroup, pack_runs, width_bytes};
 use hushtable_ring::{Kernel, Modulus, Ring};
 
 use super::keys::{EvaluationKeys, MapKey, key_ring};
-use super::switch::{Finish, Room, Switcher, Words};
+use super::switch::{Cut, Finish, Room, Switcher, Words};
 use super::{Diagonals, Encoder, Error, Parameters, Split, rules};
 use crate::Ciphertext;
 
@@ -20,6 +23,7 @@ use crate::Ciphertext;
 pub struct Transform {
     level: usize,
     scale: f64,
+    split: Split,
     /// By giant step, ascending.
     groups: Vec<Group>,
     /// By limb; within one by group, all whose baby steps' plaintexts are packed together, and times
@@ -104,7 +108,7 @@ impl Transform {
                 }
             }
         }
-        Ok(Self { level, scale, groups, packed })
+        Ok(Self { level, scale, split, groups, packed })
     }
 
     /// Bytes of memory that what [`new`](Self::new) makes takes.
@@ -175,6 +179,8 @@ fn plain_ring(parameters: &Parameters, level: usize, groups: &[Group]) -> Result
 pub(super) struct Sums {
     /// Every ciphertext's digits.
     hoisted: Vec<Words>,
+    /// What the first of two rotations left.
+    outers: Vec<Outer>,
     /// One limb of every ciphertext's baby steps, mask and body.
     babies: Words,
     /// By giant step, side and limb.
@@ -182,6 +188,53 @@ pub(super) struct Sums {
     /// Mask and body modulo Q · P.
     total: [Words; 2],
     mask: Words,
+}
+
+/// What the first of two rotations left.
+#[derive(Default)]
+struct Outer {
+    /// Mask and body modulo Q · P, side by side.
+    whole: Words,
+    /// The mask divided by P, and its digits.
+    mask: Words,
+    cut: Cut,
+}
+
+/// A ciphertext whose baby steps are taken: by the first rotation and the second, their keys.
+struct Source<'a> {
+    x: &'a Ciphertext,
+    /// Rotations of the ciphertext.
+    inner: BTreeMap<usize, &'a MapKey>,
+    /// Rotations whose results are used, and rotated again by the second.
+    outer: Vec<(usize, &'a MapKey, BTreeMap<usize, &'a MapKey>)>,
+}
+
+impl Source<'_> {
+    fn is_rotated(&self) -> bool {
+        !self.inner.is_empty() || !self.outer.is_empty()
+    }
+
+    /// Key switches.
+    fn count(&self) -> usize {
+        let again = self.outer.iter().map(|(.., again)| 1 + again.len());
+        self.inner.len() + again.sum::<usize>()
+    }
+
+    /// The baby steps in the order in which they are computed.
+    fn steps(&self) -> impl Iterator<Item = usize> {
+        let outer = self.outer.iter().flat_map(|(outer, _, again)| {
+            std::iter::once(*outer).chain(again.keys().map(move |inner| outer + inner))
+        });
+        self.inner.keys().copied().chain(outer)
+    }
+}
+
+/// The keys of giant steps.
+enum Giants<'a> {
+    /// By giant step; none for that by 0.
+    Each(Vec<Option<&'a MapKey>>),
+    /// One for steps of this many.
+    Chained(usize, Option<&'a MapKey>),
 }
 
 /// One transform.
@@ -193,7 +246,7 @@ pub(super) struct Run<'a> {
     pub level: usize,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Σ maps[i](xs[i]) to `out`, divided by q_level where `rescales`.
     pub fn transform(
         mut self,
@@ -203,22 +256,31 @@ impl Run<'_> {
         out: &mut Ciphertext,
     ) -> Result<(), Error> {
         let level = self.level;
+        let split = rules::one_split(maps.iter().map(|map| map.split));
+        let sources = maps.iter().zip(xs).map(|(map, x)| self.source(map, x));
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let giants: BTreeSet<usize> =
+            maps.iter().flat_map(|map| map.groups.iter().map(|group| group.giant)).collect();
+        let giants: Vec<usize> = giants.into_iter().collect();
         let key = |steps| match steps {
             0 => Ok(None),
             steps => self.keys.rotation(steps, level).map(Some),
         };
-        let of_babies = |map: &&Transform| -> Result<BTreeMap<usize, &MapKey>, Error> {
-            let of = |baby| Ok((baby, self.keys.rotation(baby, level)?));
-            map.babies().into_iter().map(of).collect()
+        let giant_keys = match split.is_chained {
+            true => {
+                let step = split.baby_steps.min(giants.last().copied().unwrap_or(0));
+                Giants::Chained(split.baby_steps, key(step)?)
+            }
+            false => {
+                Giants::Each(giants.iter().map(|&giant| key(giant)).collect::<Result<_, _>>()?)
+            }
         };
-        let baby_keys = maps.iter().map(of_babies).collect::<Result<Vec<_>, _>>()?;
-        let giants: BTreeSet<usize> =
-            maps.iter().flat_map(|map| map.groups.iter().map(|group| group.giant)).collect();
-        let giants: Vec<usize> = giants.into_iter().collect();
-        let giant_keys = giants.iter().map(|&giant| key(giant)).collect::<Result<Vec<_>, _>>()?;
         let limbs = maps.iter().map(|map| map.limbs()).max().unwrap_or(level + 1);
-        self.multiply(maps, xs, &baby_keys, &giants, limbs);
-        self.rotate(&giant_keys, limbs);
+        self.multiply(maps, &sources, &giants, limbs);
+        match giant_keys {
+            Giants::Each(keys) => self.rotate(&keys, limbs),
+            Giants::Chained(step, key) => self.chain(&giants, step, key, limbs),
+        }
         for (side, out) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
             let sum = self.sums.total[side].take(self.switcher.limbs_at(level) * out.degree());
             let room = (&mut self.room.cut.counts, &mut self.room.limb);
@@ -228,49 +290,138 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The keys of the baby steps that `map` takes of `x`.
+    fn source<'x>(&self, map: &Transform, x: &'x Ciphertext) -> Result<Source<'x>, Error>
+    where
+        'a: 'x,
+    {
+        let mut cuts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+        for baby in map.babies() {
+            let [outer, inner] = map.split.cut_baby(baby);
+            cuts.entry(outer).or_default().insert(inner);
+        }
+        let keys: &'a EvaluationKeys = self.keys;
+        let key = |steps| keys.rotation(steps, self.level);
+        let inner_keys = |inner: BTreeSet<usize>| -> Result<BTreeMap<usize, &'a MapKey>, Error> {
+            let steps = inner.into_iter().filter(|&inner| inner > 0);
+            steps.map(|steps| Ok((steps, key(steps)?))).collect()
+        };
+        let inner = inner_keys(cuts.remove(&0).unwrap_or_default())?;
+        let outer =
+            cuts.into_iter().map(|(outer, again)| Ok((outer, key(outer)?, inner_keys(again)?)));
+        Ok(Source { x, inner, outer: outer.collect::<Result<_, Error>>()? })
+    }
+
     /// Every giant step's sum of products, over `limbs` limbs.
     fn multiply(
         &mut self,
         maps: &[&Transform],
-        xs: &[&Ciphertext],
-        keys: &[BTreeMap<usize, &MapKey>],
+        sources: &[Source],
         giants: &[usize],
         limbs: usize,
     ) {
         let (switcher, level, degree) = (self.switcher, self.level, self.switcher.degree());
-        let Sums { hoisted, babies, giants: sums, .. } = &mut *self.sums;
-        let digits = switcher.limbs_at(level) * switcher.digits_at(level) * degree;
-        hoisted.resize_with(hoisted.len().max(xs.len()), Words::default);
-        for ((x, keys), hoisted) in xs.iter().zip(keys).zip(&mut *hoisted) {
-            if !keys.is_empty() {
-                let cut = &mut self.room.cut;
-                switcher.hoist(level, x.mask.values(), cut, hoisted.take(digits));
-            }
-        }
-        let count: usize = keys.iter().map(BTreeMap::len).sum();
+        self.turn_outer(sources);
+        let Sums { hoisted, outers, babies, giants: sums, .. } = &mut *self.sums;
+        let digits = switcher.digits_at(level) * degree;
+        let count: usize = sources.iter().map(Source::count).sum();
         let sums = sums.take(giants.len() * 2 * limbs * degree);
         let kernel = switcher.kernel();
+        let whole_length = switcher.limbs_at(level) * degree;
         for limb in 0..limbs {
             let is_special = limb > level;
+            let (here, own) =
+                (limb * degree..(limb + 1) * degree, limb * digits..(limb + 1) * digits);
             let rotated = babies.take(2 * count * degree);
             let mut rest = rotated.chunks_exact_mut(2 * degree);
-            for ((x, keys), hoisted) in xs.iter().zip(keys).zip(&*hoisted) {
-                for (key, out) in keys.values().zip(rest.by_ref()) {
+            let mut outers = outers.iter();
+            for (source, hoisted) in sources.iter().zip(&*hoisted) {
+                for (key, out) in source.inner.values().zip(rest.by_ref()) {
                     let (mask_out, body_out) = out.split_at_mut(degree);
                     let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
-                    let hoisted = hoisted.held(digits);
-                    switcher.switch_hoisted((level, limb), hoisted, &key.key, [mask, body]);
+                    let own = &hoisted.held(own.end)[own.clone()];
+                    switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
                     if !is_special {
-                        kernel.add_assign(switcher.modulus(level, limb), body, x.body.limb(limb));
+                        let own = source.x.body.limb(limb);
+                        kernel.add_assign(switcher.modulus(level, limb), body, own);
                     }
                     kernel.permute(mask, key.map.indices(), mask_out);
                     kernel.permute(body, key.map.indices(), body_out);
                 }
+                for ((_, _, again), outer) in source.outer.iter().zip(outers.by_ref()) {
+                    let (masks, bodies) = outer.whole.held(2 * whole_length).split_at(whole_length);
+                    let out = rest.next().expect("room for each key switch");
+                    out[..degree].copy_from_slice(&masks[here.clone()]);
+                    out[degree..].copy_from_slice(&bodies[here.clone()]);
+                    if again.is_empty() {
+                        continue;
+                    }
+                    let own = self.room.digits.take(digits);
+                    let mask = outer.mask.held((level + 1) * degree);
+                    switcher.hoist_limb((level, limb), mask, &outer.cut, own);
+                    for (key, out) in again.values().zip(rest.by_ref()) {
+                        let (mask_out, body_out) = out.split_at_mut(degree);
+                        let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
+                        switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                        kernel.add_assign(
+                            switcher.modulus(level, limb),
+                            body,
+                            &bodies[here.clone()],
+                        );
+                        kernel.permute(mask, key.map.indices(), mask_out);
+                        kernel.permute(body, key.map.indices(), body_out);
+                    }
+                }
             }
             let rotated = babies.held(2 * count * degree);
-            let factors = factors(xs, keys, rotated, (limb, is_special));
+            let factors = factors(sources, rotated, (limb, is_special));
             let products = Products { factors: &factors, giants, limb, limbs };
             products.add_up(switcher, level, maps, sums);
+        }
+    }
+
+    /// Cuts every ciphertext that is rotated, and takes the first of two rotations.
+    fn turn_outer(&mut self, sources: &[Source]) {
+        let (switcher, level, degree) = (self.switcher, self.level, self.switcher.degree());
+        let (kernel, limbs) = (switcher.kernel(), switcher.limbs_at(level));
+        let Sums { hoisted, outers, .. } = &mut *self.sums;
+        let digits = switcher.digits_at(level) * degree;
+        hoisted.resize_with(hoisted.len().max(sources.len()), Words::default);
+        let count: usize = sources.iter().map(|source| source.outer.len()).sum();
+        outers.resize_with(outers.len().max(count), Outer::default);
+        let mut outers = outers.iter_mut();
+        for (source, hoisted) in sources.iter().zip(&mut *hoisted) {
+            if !source.is_rotated() {
+                continue;
+            }
+            let x = source.x;
+            let hoisted = hoisted.take(limbs * digits);
+            switcher.hoist(level, x.mask.values(), &mut self.room.cut, hoisted);
+            for ((_, key, again), outer) in source.outer.iter().zip(outers.by_ref()) {
+                let whole = outer.whole.take(2 * limbs * degree);
+                let (masks, bodies) = whole.split_at_mut(limbs * degree);
+                let outs = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
+                for (limb, (own, outs)) in hoisted.chunks_exact(digits).zip(outs).enumerate() {
+                    let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
+                    switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                    if limb <= level {
+                        let modulus = switcher.modulus(level, limb);
+                        kernel.add_assign(modulus, body, x.body.limb(limb));
+                    }
+                    kernel.permute(mask, key.map.indices(), outs.0);
+                    kernel.permute(body, key.map.indices(), outs.1);
+                }
+                if again.is_empty() {
+                    continue;
+                }
+                // The division uses up what it divides.
+                let sum = self.room.sums[0].take(limbs * degree);
+                sum.copy_from_slice(masks);
+                let mask = outer.mask.take((level + 1) * degree);
+                let room = (&mut self.room.cut.counts, &mut self.room.limb);
+                switcher.divide((level, false), sum, Finish::default(), room, mask);
+                switcher.cut(level, mask, &mut outer.cut);
+            }
         }
     }
 
@@ -289,10 +440,7 @@ impl Run<'_> {
             let (mask, body) = sums.split_at_mut(length);
             let Some(key) = key else {
                 for (total, sum) in totals.iter_mut().zip([mask, body]) {
-                    for (limb, sum) in sum.chunks_exact(degree).enumerate() {
-                        let total = &mut total[limb * degree..(limb + 1) * degree];
-                        kernel.add_assign(switcher.modulus(level, limb), total, sum);
-                    }
+                    add_limbs(switcher, level, total, sum);
                 }
                 continue;
             };
@@ -305,21 +453,70 @@ impl Run<'_> {
                 mask
             };
             switcher.switch(level, mask, &key.key, self.room, None);
+            add_limbs(switcher, level, self.room.sums[1].take(all), body);
             for (side, total) in totals.iter_mut().enumerate() {
                 let sum = self.room.sums[side].take(all);
-                let parts = sum.chunks_exact_mut(degree).zip(total.chunks_exact_mut(degree));
+                let parts = sum.chunks_exact(degree).zip(total.chunks_exact_mut(degree));
                 for (limb, (sum, total)) in parts.enumerate() {
-                    let modulus = switcher.modulus(level, limb);
-                    if side == 1 && limb < limbs {
-                        let body = &body[limb * degree..(limb + 1) * degree];
-                        kernel.add_assign(modulus, sum, body);
-                    }
                     let rotated = self.room.limb.take(degree);
                     kernel.permute(sum, key.map.indices(), rotated);
-                    kernel.add_assign(modulus, total, rotated);
+                    kernel.add_assign(switcher.modulus(level, limb), total, rotated);
                 }
             }
         }
+    }
+
+    /// The sum of the giant steps' sums to `total`: from the highest on, what there is of it is switched
+    /// by the one key, which rotates by `step`, as often as the next sum lies below.
+    fn chain(&mut self, steps: &[usize], step: usize, key: Option<&MapKey>, limbs: usize) {
+        let (switcher, level, degree) = (self.switcher, self.level, self.switcher.degree());
+        let kernel = switcher.kernel();
+        let all = switcher.limbs_at(level) * degree;
+        let Sums { giants, total, mask: quotient, .. } = &mut *self.sums;
+        let length = limbs * degree;
+        let giants = giants.take(steps.len() * 2 * length);
+        let [total_mask, total_body] = total;
+        let totals = [total_mask.take(all), total_body.take(all)];
+        totals.into_iter().for_each(|total| total.fill(0));
+        let mut rest = steps.iter().zip(giants.chunks_exact(2 * length)).rev().peekable();
+        let mut is_over_p = limbs > level + 1;
+        let top = steps.last().map_or(0, |&top| top / step);
+        for at in (0..=top).rev() {
+            if let Some((_, sums)) = rest.next_if(|&(&giant, _)| giant == at * step) {
+                for (total, sum) in total.iter_mut().zip(sums.chunks_exact(length)) {
+                    add_limbs(switcher, level, total.take(all), sum);
+                }
+            }
+            let Some(key) = key.filter(|_| at > 0) else { continue };
+            let [mask, body] = total;
+            let (mask, body) = (mask.take(all), body.take(all));
+            let whole: &[u64] = if is_over_p {
+                let out = quotient.take((level + 1) * degree);
+                let room = (&mut self.room.cut.counts, &mut self.room.limb);
+                switcher.divide((level, false), mask, Finish::default(), room, out);
+                out
+            } else {
+                &mask[..(level + 1) * degree]
+            };
+            switcher.switch(level, whole, &key.key, self.room, None);
+            is_over_p = true;
+            let [switched, bodies] = &mut self.room.sums;
+            let bodies = bodies.take(all);
+            add_limbs(switcher, level, bodies, body);
+            for (sum, total) in [(switched.take(all), mask), (bodies, body)] {
+                let parts = sum.chunks_exact(degree).zip(total.chunks_exact_mut(degree));
+                parts.for_each(|(sum, total)| kernel.permute(sum, key.map.indices(), total));
+            }
+        }
+    }
+}
+
+/// Adds the first limbs of `total`, as many as `sum` has of those at `level`.
+fn add_limbs(switcher: &Switcher, level: usize, total: &mut [u64], sum: &[u64]) {
+    let degree = switcher.degree();
+    let limbs = total.chunks_exact_mut(degree).zip(sum.chunks_exact(degree));
+    for (limb, (total, sum)) in limbs.enumerate() {
+        switcher.kernel().add_assign(switcher.modulus(level, limb), total, sum);
     }
 }
 
@@ -329,19 +526,19 @@ type Factors<'a> = BTreeMap<usize, [&'a [u64]; 2]>;
 
 /// The factors of every map.
 fn factors<'a>(
-    xs: &[&'a Ciphertext],
-    keys: &[BTreeMap<usize, &MapKey>],
+    sources: &[Source<'a>],
     mut rotated: &'a [u64],
     (limb, is_special): (usize, bool),
 ) -> Vec<Factors<'a>> {
-    let mut all = Vec::with_capacity(xs.len());
-    for (x, keys) in xs.iter().zip(keys) {
+    let mut all = Vec::with_capacity(sources.len());
+    for source in sources {
+        let x = source.x;
         let degree = x.mask.degree();
-        let (own, rest) = rotated.split_at(2 * keys.len() * degree);
+        let (own, rest) = rotated.split_at(2 * source.count() * degree);
         rotated = rest;
         let pairs = own.chunks_exact(2 * degree).map(|pair| pair.split_at(degree));
         let mut factors: Factors =
-            keys.keys().copied().zip(pairs.map(|(mask, body)| [mask, body])).collect();
+            source.steps().zip(pairs.map(|(mask, body)| [mask, body])).collect();
         if !is_special {
             factors.insert(0, [x.mask.limb(limb), x.body.limb(limb)]);
         }

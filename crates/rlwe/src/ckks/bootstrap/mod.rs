@@ -150,7 +150,7 @@ impl Bootstrap {
         };
         let splits = std::iter::successors(Some(distance), |&steps| Some(2 * steps));
         let splits =
-            splits.take_while(|&steps| steps <= slots).map(|baby_steps| Split { baby_steps });
+            splits.take_while(|&steps| steps <= slots).map(|baby_steps| Split::new(baby_steps));
         let split = splits.min_by_key(cost).expect("the distance itself");
         Step { map, split, level, scale }
     }

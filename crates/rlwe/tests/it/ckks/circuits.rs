@@ -132,7 +132,7 @@ fn misuses<W: World>(world: &mut W) -> Vec<String> {
         map.insert(steps, vec![value]).unwrap();
         map
     };
-    let split = Split { baby_steps: 4 };
+    let split = Split::new(4);
     expect(e.prepare(&Diagonals::new(slots / 2), split, 3, scale).map(|_| ()));
     expect(e.prepare(&map(0, 1e30), split, 3, scale).map(|_| ()));
     expect(e.prepare(&map(0, 1.0), split, 4, scale).map(|_| ()));
@@ -176,7 +176,7 @@ fn circuit<W: Open>(world: &mut W, a: &[f64], b: &[f64]) -> (usize, f64, W::Outp
         maps[index % 2].insert(steps, values.iter().map(|v| v / 8.0).collect()).unwrap();
     }
     let prime = e.parameters().modulus(6).value() as f64;
-    let split = Split { baby_steps: 4 };
+    let split = Split::new(4);
     let maps = maps.map(|map| e.prepare(&map, split, 6, prime).unwrap());
     let mut sum = e.transform_rescale(&[&maps[0], &maps[1]], &[&x, &y]).unwrap();
     // What the activation gets is from −1 to 1: beyond, its polynomial and every error grow fast.

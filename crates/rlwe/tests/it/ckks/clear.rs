@@ -58,7 +58,7 @@ fn transforms_are_their_diagonals() {
     }
     let (a, b) = (numbers(3, 32), numbers(4, 16));
     let xs = [&a, &b].map(|values| clear.vector(values, 2, params.scale()).unwrap());
-    let split = Split { baby_steps: 8 };
+    let split = Split::new(8);
     let prepared =
         [0, 1].map(|number| clear.prepare(&maps[number], split, 2, 2f64.powi(30)).unwrap());
     let out = clear.transform(&[&prepared[0], &prepared[1]], &[&xs[0], &xs[1]]).unwrap();
@@ -115,6 +115,6 @@ fn misuse_is_refused() {
     let mut last = clear.vector(&[1.0], 0, scale).unwrap();
     let refused = clear.rescale(&mut last).unwrap_err();
     assert!(refused.to_string().contains("deeper than the 3 levels of \"ckks_test\""), "{refused}");
-    let refused = clear.prepare(&Diagonals::new(16), Split { baby_steps: 1 }, 1, scale);
+    let refused = clear.prepare(&Diagonals::new(16), Split::new(1), 1, scale);
     assert!(matches!(refused, Err(Error::Slots { found: 16, slots: 32 })));
 }

@@ -8,7 +8,7 @@ use hushtable_rlwe::ckks::{
 use super::fixtures::{Client, complex_numbers, numbers, of_bits};
 use hushtable_rlwe::ckks::ModulusBits;
 
-const SPLIT: Split = Split { baby_steps: 4 };
+const SPLIT: Split = Split::new(4);
 
 fn params() -> Parameters {
     of_bits(1024, ModulusBits { first: 50, level: 40, special: 50 }, 4, 1)

@@ -228,7 +228,7 @@ fn transforms_agree_with_their_diagonals() {
             maps.iter().zip(&values).map(|(map, values)| map.apply(values)).collect();
         for level in 1..=levels {
             for baby_steps in [1, 2, 4, 8, 256] {
-                let split = Split { baby_steps };
+                let split = Split::new(baby_steps);
                 let xs: Vec<_> = values.iter().map(|v| fixture.encrypt(v, level)).collect();
                 let prepare = |map| evaluator.prepare(map, split, level, 2f64.powi(40)).unwrap();
                 let prepared: Vec<_> = maps.iter().map(prepare).collect();
@@ -263,7 +263,7 @@ fn more_products_than_one_sum_holds_are_added_up() {
     let mut evaluator = fixture.encrypted();
     let steps: Vec<usize> = (0..256).collect();
     let map = map(&fixture, &steps, 40);
-    let split = Split { baby_steps: 256 };
+    let split = Split::new(256);
     let prepared = evaluator.prepare(&map, split, 2, 2f64.powi(40)).unwrap();
     let values = [fixture.numbers(12), fixture.numbers(13)];
     let xs = [0, 1].map(|which| fixture.encrypt(&values[which], 2));
@@ -284,7 +284,7 @@ fn every_platform_computes_the_same() {
             let mut evaluator = fixture.encrypted();
             let x = fixture.encrypt(&fixture.numbers(7), 3);
             let map = map(&fixture, &[0, 1, 2, 8], 30);
-            let map = evaluator.prepare(&map, Split { baby_steps: 2 }, 3, 2f64.powi(40)).unwrap();
+            let map = evaluator.prepare(&map, Split::new(2), 3, 2f64.powi(40)).unwrap();
             let x = evaluator.transform_rescale(&[&map], &[&x]).unwrap();
             let y = evaluator.rotate(&x, 5).unwrap();
             let z = evaluator.multiply_rescale(&x, &y).unwrap();
@@ -390,7 +390,7 @@ fn misuse_is_refused() {
     let error = evaluator.multiply_constant(&mut bottom.clone(), 1.0, 1e6).unwrap_err();
     assert!(matches!(error, Error::Scale { .. }), "{error}");
     let map = map(&fixture, &[0, 9], 30);
-    let split = Split { baby_steps: 4 };
+    let split = Split::new(4);
     let prepared = evaluator.prepare(&map, split, 2, 1024.0).unwrap();
     let error = evaluator.transform(&[&prepared], &[&low]).unwrap_err();
     assert!(matches!(error, Error::Level { .. }), "{error}");

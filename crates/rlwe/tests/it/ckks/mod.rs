@@ -11,5 +11,6 @@ mod fixtures;
 mod noise;
 mod periods;
 mod polynomials;
+mod splits;
 mod vectors;
 mod wire;

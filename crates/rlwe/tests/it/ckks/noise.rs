@@ -23,13 +23,21 @@ enum Operation {
     Rotate,
     RotateMany,
     Fold,
-    /// With this many baby steps, rescaled or not.
-    Transform(usize, bool),
+    /// Rescaled or not.
+    Transform(Split, bool),
     MultiplyRescale,
     Silu,
 }
 
-const ALL: [Operation; 20] = [
+/// Babies of two rotations, giants in a chain, both, and a chain alone.
+const SPLITS: [Split; 4] = [
+    Split { baby_steps: 8, inner_steps: 2, is_chained: false },
+    Split { baby_steps: 8, inner_steps: 8, is_chained: true },
+    Split { baby_steps: 8, inner_steps: 2, is_chained: true },
+    Split { baby_steps: 1, inner_steps: 1, is_chained: true },
+];
+
+const ALL: [Operation; 24] = [
     Operation::Nothing,
     Operation::Add,
     Operation::AddPlain,
@@ -45,9 +53,13 @@ const ALL: [Operation; 20] = [
     Operation::Rotate,
     Operation::RotateMany,
     Operation::Fold,
-    Operation::Transform(1, false),
-    Operation::Transform(8, false),
-    Operation::Transform(8, true),
+    Operation::Transform(Split::new(1), false),
+    Operation::Transform(Split::new(8), false),
+    Operation::Transform(Split::new(8), true),
+    Operation::Transform(SPLITS[0], false),
+    Operation::Transform(SPLITS[1], true),
+    Operation::Transform(SPLITS[2], false),
+    Operation::Transform(SPLITS[3], false),
     Operation::MultiplyRescale,
     Operation::Silu,
 ];
@@ -95,12 +107,12 @@ impl Operation {
                 }
             }
             Self::Fold => e.fold(&mut x, 1, 16)?,
-            Self::Transform(baby_steps, rescales) => {
+            Self::Transform(split, rescales) => {
                 let mut map = Diagonals::new(e.parameters().slots());
                 for (steps, count) in [(0, 512), (1, 16), (3, 512), (16, 1), (19, 512), (24, 64)] {
                     map.insert(steps, numbers(steps as u8 + 10, count))?;
                 }
-                let map = e.prepare(&map, Split { baby_steps }, level, scale)?;
+                let map = e.prepare(&map, split, level, scale)?;
                 let (maps, xs) = ([&map, &map], [&x, y]);
                 match rescales {
                     true => return e.transform_rescale(&maps, &xs),

@@ -53,7 +53,7 @@ fn a_diagonal_that_repeats_is_the_whole_one() {
         let mixed = [vec![256, 16], vec![1, 2, 128], vec![64, 8, 8, 8, 32], vec![4, 64]];
         for (index, periods) in alone.chain(mixed).enumerate() {
             let pair = maps(parameters.slots(), &STEPS, &periods);
-            let split = Split { baby_steps: [1, 4, 128][index % 3] };
+            let split = Split::new([1, 4, 128][index % 3]);
             let [own, all] = pair.map(|map| evaluator.prepare(&map, split, 3, SCALE).unwrap());
             let found = evaluator.transform_rescale(&[&own], &[&xs[0]]).unwrap();
             let expected = evaluator.transform_rescale(&[&all], &[&xs[0]]).unwrap();
@@ -91,7 +91,7 @@ fn products_are_those_of_whole_plaintexts_word_by_word() {
             let map = |values: &Vec<f64>| {
                 let mut map = Diagonals::new(parameters.slots());
                 map.insert(0, values.clone()).unwrap();
-                evaluator.prepare(&map, Split { baby_steps: 1 }, 3, SCALE).unwrap()
+                evaluator.prepare(&map, Split::new(1), 3, SCALE).unwrap()
             };
             let maps = values.each_ref().map(map);
             let plaintexts = values.each_ref().map(|values| {
@@ -113,7 +113,7 @@ fn the_clear_and_the_simulated_twin_repeat_too() {
     let parameters = of_bits(512, BITS, 3, 2);
     let mut clear = Clear::with_rotations(&parameters, STEPS);
     let [own, all] = maps(parameters.slots(), &STEPS, &[64, 1, 256, 8]);
-    let (values, split) = (numbers(7, 256), Split { baby_steps: 4 });
+    let (values, split) = (numbers(7, 256), Split::new(4));
     let x = clear.vector(&values, 3, parameters.scale()).unwrap();
     let images = [&own, &all].map(|map| {
         let prepared = clear.prepare(map, split, 3, SCALE).unwrap();
@@ -141,7 +141,7 @@ fn memory_falls_by_the_period() {
     let keys = Client::new(&parameters, 1).keys(&[]);
     let evaluator = Encrypted::new(&encoder, &keys);
     let simulated = Simulated::new(Clear::new(&parameters), &[5; 32]);
-    let split = Split { baby_steps: 16 };
+    let split = Split::new(16);
     let steps: Vec<_> = (0..256).collect();
     let memory = |periods: &[usize]| {
         let [map, _] = maps(parameters.slots(), &steps, periods);

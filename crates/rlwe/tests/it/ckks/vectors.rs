@@ -138,7 +138,7 @@ fn another_library_gets_the_same_values() {
     let encoder = client.encoder.clone();
     let mut e = Encrypted::new(&encoder, &keys);
     let scale = params.scale();
-    let split = Split { baby_steps: 8 };
+    let split = Split::new(8);
     let sum = |e: &mut Encrypted<'_>, x: &Ciphertext| {
         let mut sum = x.clone();
         e.fold(&mut sum, 1, 64).unwrap();
