@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::avx512::{LANES, q_inverse};
 use super::lanes_avx512::Lanes;
-use super::{PackedGroup, ROW_BLOCK, width_bytes};
+use super::{PackedGroup, ROW_BLOCK, SOURCES_MAX, width_bytes};
 use crate::Modulus;
 
 /// See [`Kernel::combine`](super::Kernel::combine).
@@ -26,7 +26,13 @@ pub(super) fn combine(
         4 => combine_sources::<4>(modulus, xs, weights, counts, wrap, out),
         5 => combine_sources::<5>(modulus, xs, weights, counts, wrap, out),
         6 => combine_sources::<6>(modulus, xs, weights, counts, wrap, out),
-        _ => combine_sources::<7>(modulus, xs, weights, counts, wrap, out),
+        7 => combine_sources::<7>(modulus, xs, weights, counts, wrap, out),
+        8 => combine_sources::<8>(modulus, xs, weights, counts, wrap, out),
+        9 => combine_sources::<9>(modulus, xs, weights, counts, wrap, out),
+        10 => combine_sources::<10>(modulus, xs, weights, counts, wrap, out),
+        11 => combine_sources::<11>(modulus, xs, weights, counts, wrap, out),
+        12 => combine_sources::<12>(modulus, xs, weights, counts, wrap, out),
+        _ => combine_sources::<{ SOURCES_MAX }>(modulus, xs, weights, counts, wrap, out),
     }
 }
 
@@ -45,6 +51,7 @@ fn combine_sources<const SOURCES: usize>(
     let lanes = Lanes::<true>::new(modulus);
     let q_inverse = q_inverse(modulus);
     let four_q = _mm512_add_epi64(lanes.two_q, lanes.two_q);
+    let eight_q = _mm512_add_epi64(four_q, four_q);
     let mut w = [_mm512_setzero_si512(); SOURCES];
     let mut x = [std::ptr::null::<u64>(); SOURCES];
     for j in 0..SOURCES {
@@ -53,13 +60,14 @@ fn combine_sources<const SOURCES: usize>(
         w[j] = _mm512_set1_epi64(weight as i64);
         x[j] = xs[j].as_ptr();
     }
-    let mut table = [0; LANES];
+    let mut table = [0; 2 * LANES];
     for (count, entry) in table.iter_mut().enumerate() {
         *entry = modulus.mul(wrap, count as u64 % modulus.value());
     }
-    // SAFETY: 64 bytes.
-    let table = unsafe { _mm512_loadu_si512(table.as_ptr().cast()) };
-    let sum = Combination { lanes, q_inverse, four_q, w, x, counts: counts.as_ptr(), table };
+    // SAFETY: 64 bytes each.
+    let table = [0, LANES].map(|from| unsafe { _mm512_loadu_si512(table[from..].as_ptr().cast()) });
+    let sum =
+        Combination { lanes, q_inverse, four_q, eight_q, w, x, counts: counts.as_ptr(), table };
     let out = out.as_mut_ptr();
     let mut start = 0;
     while start < length {
@@ -79,12 +87,13 @@ struct Combination<const SOURCES: usize> {
     lanes: Lanes<true>,
     q_inverse: __m512i,
     four_q: __m512i,
+    eight_q: __m512i,
     /// The weights times 2^52.
     w: [__m512i; SOURCES],
     x: [*const u64; SOURCES],
     counts: *const u8,
-    /// What 0 to 7 wraps add.
-    table: __m512i,
+    /// What 0 to 15 wraps add.
+    table: [__m512i; 2],
 }
 
 impl<const SOURCES: usize> Combination<SOURCES> {
@@ -113,14 +122,22 @@ impl<const SOURCES: usize> Combination<SOURCES> {
         for i in 0..VECTORS {
             // SAFETY: as the caller promises; eight bytes.
             let counts = unsafe { _mm_loadl_epi64(self.counts.add(start + LANES * i).cast()) };
-            let wraps = _mm512_permutexvar_epi64(_mm512_cvtepu8_epi64(counts), self.table);
-            // Each product adds at most q / 2 to the high word: with q and a wrap besides the sum is
-            // below (2 + SOURCES / 2) · q once the low words, which are the same, are taken off.
+            let [few, many] = self.table;
+            let wraps = _mm512_permutex2var_epi64(few, _mm512_cvtepu8_epi64(counts), many);
+            // x < 2^51 and w < q < 2^51. Of 13 products the low words, below 2^52 each, add up to less
+            // than 2^56, and what they carry is added to the high words. Those, with the carry, are at
+            // most Σ x · w / 2^52 < SOURCES · q / 2: with the q that they start from, and a wrap, below
+            // (2 + SOURCES / 2) · q, at most 8.5 · 2^51 < 2^55. What is taken off, the same low words in
+            // another way, is below q, and so never more than there is.
             let sum = _mm512_add_epi64(high[i], _mm512_srli_epi64::<52>(low[i]));
             let reduced = _mm512_madd52hi_epu64(zero, quotient[i], lanes.q);
             high[i] = _mm512_sub_epi64(_mm512_add_epi64(sum, wraps), reduced);
         }
         for i in 0..VECTORS {
+            // Of less than 16 q, 8 q, 4 q.
+            if SOURCES > 12 {
+                high[i] = Lanes::<true>::minus_once(high[i], self.eight_q);
+            }
             if SOURCES > 4 {
                 high[i] = Lanes::<true>::minus_once(high[i], self.four_q);
             }

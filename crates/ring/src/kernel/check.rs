@@ -334,9 +334,13 @@ fn products_of_packed_polynomials_agree_with_the_specification() {
 #[test]
 fn changes_of_basis_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(8);
-    let sources: Vec<_> = moduli(8).collect();
+    let long = ntt_primes(51, 8, SOURCES_MAX).into_iter().map(|prime| Modulus::new(prime).unwrap());
+    let long: Vec<_> = long.collect();
+    let mixed: Vec<_> = long[10..].iter().copied().chain(moduli(8)).collect();
     for kernel in kernels() {
-        for count in 1..=SOURCES_MAX {
+        for (count, sources) in
+            (1..=SOURCES_MAX).flat_map(|count| [(count, &mixed), (count, &long)])
+        {
             for length in [8, 20, 40, 72] {
                 let from = &sources[sources.len() - count..];
                 let xs: Vec<_> = from.iter().map(|&q| residues(&mut rng, q, length)).collect();
@@ -347,17 +351,26 @@ fn changes_of_basis_agree_with_the_specification() {
                 kernel.count_wraps(from, &slices(&xs), &mut found);
                 assert_eq!(found, counts, "{name}");
                 assert!(counts.iter().all(|&wraps| usize::from(wraps) <= count), "{name}");
-                let any: Vec<u8> = (0..length).map(|_| rng.random_range(0..8)).collect();
+                let any: Vec<u8> = (0..length).map(|_| rng.random_range(0..16)).collect();
                 for modulus in moduli(8) {
                     let weights = residues(&mut rng, modulus, count);
                     let wrap = residues(&mut rng, modulus, 1)[0];
-                    let tops = vec![vec![(1 << 51) - 1; length]; count];
-                    let most = vec![modulus.value() - 1; count];
-                    let sevens = vec![7; length];
+                    // Every term at its end as the kernels hold it: a weight times 2^52, and 15 wraps,
+                    // are q − 1; the last bits differ, so that what is taken off does.
+                    let mut near_top =
+                        |_| (0..length).map(|_| (1 << 51) - rng.random_range(1..1000)).collect();
+                    let tops: Vec<Vec<u64>> = (0..count).map(&mut near_top).collect();
+                    let minus_over = |x: u64| match x % modulus.value() {
+                        0 => modulus.value() - 1,
+                        x => modulus.neg(modulus.inv(x)),
+                    };
+                    let most = vec![minus_over(1 << 52); count];
+                    let wraps = vec![15; length];
                     for (xs, weights, counts, wrap) in [
                         (&xs, &weights, &counts, wrap),
                         (&xs, &weights, &any, wrap),
-                        (&tops, &most, &sevens, modulus.value() - 1),
+                        (&tops, &vec![modulus.value() - 1; count], &wraps, modulus.value() - 1),
+                        (&tops, &most, &wraps, minus_over(15)),
                     ] {
                         compare(
                             &format!("{name} to q = {}", modulus.value()),

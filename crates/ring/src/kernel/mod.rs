@@ -108,8 +108,8 @@ impl PackedGroup<'_> {
     }
 }
 
-/// Most sources of one [`Kernel::combine`].
-pub const SOURCES_MAX: usize = 7;
+/// Most sources of one [`Kernel::combine`]: twelve primes of P and one of Q, which a division carries.
+pub const SOURCES_MAX: usize = 13;
 
 /// The kernels of one machine: carried as a value, so that what it names was detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -401,7 +401,7 @@ impl Kernel {
     }
 
     /// `out = Σ_j xs[j] · weights[j] + counts · wrap` modulo `modulus`, for 1 to [`SOURCES_MAX`]
-    /// sources of numbers below 2^51, which are other moduli's residues, and counts of at most 7.
+    /// sources of numbers below 2^51, which are other moduli's residues, and counts of at most 15.
     ///
     /// With the numbers y_j = x · (Q / q_j)^-1 modulo q_j, the weights Q / q_j, the counts of
     /// [`count_wraps`](Self::count_wraps) and −Q for `wrap` it is x, taken from −Q / 2 to Q / 2
@@ -429,7 +429,7 @@ impl Kernel {
     }
 
     /// `out = Σ_j xs[j] / moduli[j]`, rounded to an integer, for 1 to [`SOURCES_MAX`] rows of
-    /// residues. The sum is one of doubles: within 2^-48 of a half it may round to the other side.
+    /// residues. The sum is one of doubles: within 2^-46 of a half it may round to the other side.
     pub fn count_wraps(self, moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
         assert!((1..=SOURCES_MAX).contains(&xs.len()) && xs.len() == moduli.len());
         assert!(xs.iter().all(|x| x.len() == out.len()));

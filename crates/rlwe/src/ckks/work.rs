@@ -164,4 +164,4 @@ const LEVEL_BITS_MAX: usize = 46;
 const LEVEL_BITS_MIN: usize = 20;
 
 /// Most primes of P that are tried.
-const SPECIAL_MAX: usize = 6;
+const SPECIAL_MAX: usize = 12;

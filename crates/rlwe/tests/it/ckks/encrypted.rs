@@ -75,8 +75,9 @@ fn rotated(values: &[f64], steps: usize) -> Vec<f64> {
     values
 }
 
-/// Layouts of digits: one limb each; digits of two and three limbs, the last one short at some levels.
-const LAYOUTS: [(usize, usize); 5] = [(3, 1), (4, 2), (5, 2), (4, 3), (2, 3)];
+/// Layouts of digits: one limb each; digits of two and three limbs, the last one short at some levels; as
+/// many as there can be, with a second digit of one.
+const LAYOUTS: [(usize, usize); 6] = [(3, 1), (4, 2), (5, 2), (4, 3), (2, 3), (12, 12)];
 
 /// The bound on errors, for numbers of −1..1 at a scale of 2^40 and N = 512.
 ///
@@ -402,9 +403,13 @@ fn misuse_is_refused() {
 #[test]
 fn sets_of_limbs_are_secure_and_fast() {
     // Degree, limbs, primes of P, log2 Q at least.
-    for (degree, limbs, special, least) in
-        [(8192, 4, 1, 155.0), (16384, 8, 1, 360.0), (32768, 16, 4, 660.0), (32768, 6, 3, 270.0)]
-    {
+    for (degree, limbs, special, least) in [
+        (8192, 4, 1, 155.0),
+        (16384, 8, 1, 360.0),
+        (32768, 16, 4, 660.0),
+        (32768, 6, 3, 270.0),
+        (65536, 28, 10, 1230.0),
+    ] {
         let spec = ParameterSpec::of_limbs("limbs_128", degree, limbs).unwrap();
         let parameters = Parameters::new(spec, Platform::detect()).unwrap();
         assert_eq!(parameters.levels() + 1, limbs);

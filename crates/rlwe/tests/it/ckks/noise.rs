@@ -129,13 +129,15 @@ impl Operation {
     }
 }
 
-/// A long P, which leaves little but rounding; a short one, and one of two primes.
-fn sets() -> [Parameters; 3] {
+/// A long P, which leaves little but rounding; a short one, one of two primes, and one of three, whose
+/// second digit is shorter.
+fn sets() -> [Parameters; 4] {
     let bits = |first, special| ModulusBits { first, level: 40, special };
     [
         of_bits(1024, bits(50, 50), 4, 1),
         of_bits(1024, bits(42, 41), 4, 1),
         of_bits(1024, bits(42, 41), 4, 2),
+        of_bits(1024, bits(42, 41), 4, 3),
     ]
 }
 
