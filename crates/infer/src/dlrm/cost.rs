@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::error::Error;
 use super::gate;
 use super::plan::{EmbeddingPlan, Plan, Turn};
+use super::turn::Map;
 
 /// Milliseconds of one thread, for ciphertexts of one size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,6 +75,8 @@ pub enum Kind {
     Multiply,
     /// A product with one diagonal.
     Diagonal,
+    /// A division of a mask by P.
+    Divide,
 }
 
 impl CostTable {
@@ -115,13 +118,32 @@ impl CostTable {
         let nearest = self.entries.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let Some(entry) = nearest else { return 0.0 };
         let own = match kind {
-            Kind::Rotate => entry.rotate_ms,
+            Kind::Rotate | Kind::Divide => entry.rotate_ms,
             Kind::Hoisted => entry.hoisted_ms,
             Kind::Multiply => entry.multiply_ms,
             Kind::Diagonal => entry.diagonal_ms,
         };
+        // A division is a known part of a rotation.
+        let measured = if kind == Kind::Divide { Kind::Rotate } else { kind };
         own * work(kind, degree, limbs, special)
-            / work(kind, entry.degree, entry.limbs, entry.special)
+            / work(measured, entry.degree, entry.limbs, entry.special)
+    }
+
+    /// Milliseconds of the maps of `plan`, which splits decide.
+    pub(super) fn maps_ms(&self, plan: &Plan) -> f64 {
+        let maps = plan.maps();
+        maps.iter().map(|map| self.map_ms(plan, map, &map.turn)).sum()
+    }
+
+    /// Milliseconds of one map of `plan`, split as `turn` is.
+    pub(super) fn map_ms(&self, plan: &Plan, map: &Map, turn: &Turn) -> f64 {
+        let (degree, special) = (plan.parameters.degree, plan.parameters.special_moduli.len());
+        let operations = map_operations(turn, map.level, map.ciphertexts);
+        let ms = |(kind, level, count): (Kind, usize, usize)| match count {
+            0 => 0.0,
+            count => count as f64 * self.cost_ms(kind, degree, level + 1, special),
+        };
+        operations.into_iter().map(ms).sum()
     }
 
     /// Milliseconds that a server takes for one query of `plan`.
@@ -144,6 +166,7 @@ fn work(kind: Kind, degree: usize, limbs: usize, special: usize) -> f64 {
         Kind::Multiply => (digits + 2) * all * 8 + 2 * digits * all + 4 * limbs,
         Kind::Hoisted => 2 * digits * all,
         Kind::Diagonal => 2 * all,
+        Kind::Divide => 8 * all,
     };
     units as f64 * share
 }
@@ -191,18 +214,25 @@ pub fn operations(plan: &Plan) -> Vec<Operation> {
 
 /// A map's operations on `ciphertexts` ciphertexts.
 fn push(all: &mut Vec<Operation>, layer: &str, turn: &Turn, level: usize, ciphertexts: usize) {
-    let giants = turn.diagonals.div_ceil(turn.baby_steps);
-    let folds = turn.fold_count.trailing_zeros() as usize;
-    let counts = [
-        (Kind::Diagonal, level, turn.diagonals * ciphertexts),
-        (Kind::Hoisted, level, (turn.baby_steps - 1) * ciphertexts),
-        // Cutting digits for baby steps is most of a rotation.
-        (Kind::Rotate, level, giants - 1 + usize::from(turn.baby_steps > 1) * ciphertexts),
-        (Kind::Rotate, level - 1, folds),
-    ];
-    for (kind, level, count) in counts {
+    for (kind, level, count) in map_operations(turn, level, ciphertexts) {
         all.push(Operation { layer: layer.to_owned(), kind, level, count });
     }
+}
+
+/// What a map at `level` takes on `ciphertexts` ciphertexts: kinds, levels and how often.
+fn map_operations(turn: &Turn, level: usize, ciphertexts: usize) -> [(Kind, usize, usize); 5] {
+    let steps = turn.split(1).steps(turn.steps());
+    let folds = turn.fold_count.trailing_zeros() as usize;
+    // A division is in each rotation; without baby steps, a chain alone divides.
+    let divisions = if steps.babies == 0 { steps.divisions } else { 0 };
+    [
+        (Kind::Diagonal, level, turn.diagonals * ciphertexts),
+        (Kind::Hoisted, level, steps.babies * ciphertexts),
+        // Cutting digits for baby steps is most of a rotation.
+        (Kind::Rotate, level, steps.giants + steps.cuts * ciphertexts),
+        (Kind::Divide, level, divisions),
+        (Kind::Rotate, level - 1, folds),
+    ]
 }
 
 /// Measures operations at `degree` with `limbs` limbs and `special` primes in P.
@@ -274,7 +304,7 @@ pub fn calibrate(machine: &str, platform: Platform) -> Result<CostTable, Error> 
 }
 
 /// Degrees, limbs and primes of P that are measured.
-const POINTS: [(usize, usize, usize); 11] = [
+const POINTS: [(usize, usize, usize); 13] = [
     (4096, 2, 1),
     (8192, 2, 1),
     (8192, 4, 1),
@@ -286,6 +316,8 @@ const POINTS: [(usize, usize, usize); 11] = [
     (32_768, 14, 3),
     (65_536, 12, 3),
     (65_536, 28, 5),
+    (65_536, 28, 10),
+    (65_536, 32, 11),
 ];
 
 const DIAGONALS: usize = 15;

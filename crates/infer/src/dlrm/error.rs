@@ -129,6 +129,17 @@ pub enum Error {
         /// What to change.
         advice: String,
     },
+    /// No plan's keys are as small as asked for.
+    #[error(
+        "the keys of the smallest plan take {least_bytes} bytes, and at most {max_bytes} are allowed: allow \
+         as many, ask for less precision, or train a model of fewer levels"
+    )]
+    Keys {
+        /// Bytes of the keys of the plan whose keys are smallest.
+        least_bytes: usize,
+        /// Bytes that were allowed.
+        max_bytes: usize,
+    },
     /// A model that no layout carries.
     #[error("the model cannot be laid out: {why}")]
     Layout {

@@ -36,6 +36,7 @@ impl Floor {
                 Kind::Rotate => (map(1, (0, 1)), map(1, (0, 0))),
                 Kind::Hoisted => (map(1, (2, 0)), map(1, (1, 0))),
                 Kind::Diagonal => (map(2, (0, 0)), map(1, (0, 0))),
+                Kind::Divide => (Work::division(&parameters, level), Work::default()),
                 Kind::Multiply => (Work::multiply(&parameters, level), Work::default()),
             };
             let count = |of: fn(&Work, usize) -> usize| of(&more, degree) - of(&less, degree);

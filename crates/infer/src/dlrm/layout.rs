@@ -44,12 +44,16 @@ pub struct Input {
 pub enum Layout {
     /// For a map to `period` outputs by `diagonals` diagonals: slot s holds value
     /// `diagonals` · ⌊s / period⌋ + s mod `diagonals`. With one diagonal, each value fills a block of
-    /// `period` slots; with `period` of them the values are in order.
+    /// `period` slots; with `period` of them the values are in order. The first of `copies` equal parts
+    /// of the slots does, and the others hold what it does.
     Packed {
         /// The map's outputs, rounded up to a power of two.
         period: usize,
         /// The map's diagonals: slot s of the output reads slots s to s + `diagonals` − 1.
         diagonals: usize,
+        /// How often the slots hold the same.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        copies: usize,
     },
     /// For table lookups: slot s is in lane s mod `lanes`, a feature has `counts` lanes one after the
     /// other, and its rows go around them.
@@ -65,11 +69,19 @@ pub enum Layout {
     },
 }
 
+fn one() -> usize {
+    1
+}
+
+fn is_one(number: &usize) -> bool {
+    *number == 1
+}
+
 impl Input {
     /// How many values each of the ciphertexts holds at most.
     fn chunk(&self, slots: usize) -> usize {
         match self.layout {
-            Layout::Packed { period, diagonals } => diagonals * (slots / period),
+            Layout::Packed { period, diagonals, copies } => diagonals * (slots / period / copies),
             Layout::Lanes { .. } => slots,
         }
     }
@@ -85,10 +97,12 @@ impl Input {
             return refuse(format!("{found} ciphertexts, possible are 1 to {CIPHERTEXTS_MAX}"));
         }
         match &self.layout {
-            &Layout::Packed { period, diagonals } => {
-                let is_power = period.is_power_of_two() && diagonals.is_power_of_two();
-                if !is_power || period > slots || diagonals > period {
-                    return refuse(format!("{diagonals} diagonals of period {period}"));
+            &Layout::Packed { period, diagonals, copies } => {
+                let is_power = [period, diagonals, copies].iter().all(|n| n.is_power_of_two());
+                if !is_power || period > slots || diagonals > period || copies > slots / period {
+                    return refuse(format!(
+                        "{diagonals} diagonals of period {period}, {copies} times"
+                    ));
                 }
                 let count = count_values(self.values, dense, digits);
                 if count > self.chunk(slots).saturating_mul(self.ciphertexts) {
@@ -120,9 +134,10 @@ impl Input {
     pub fn places(&self, slots: usize, number: usize, digits: &[Digits]) -> Vec<Option<usize>> {
         let mut places = vec![None; slots];
         match &self.layout {
-            &Layout::Packed { period, diagonals } => {
+            &Layout::Packed { period, diagonals, copies } => {
                 let first = number * self.chunk(slots);
                 for (slot, place) in places.iter_mut().enumerate() {
+                    let slot = slot % (slots / copies);
                     *place = Some(first + diagonals * (slot / period) + slot % diagonals);
                 }
             }
@@ -161,13 +176,32 @@ pub fn count_values(values: Values, dense: usize, digits: &[Digits]) -> usize {
     }
 }
 
-/// The packing of `count` values for a map to `outputs` outputs in as few ciphertexts as there can be.
+/// The packing of `count` values for a map to `outputs` outputs in as few ciphertexts as there can be, by
+/// as few diagonals.
 pub fn pack_values(slots: usize, count: usize, outputs: usize) -> (usize, Layout) {
     let period = outputs.next_power_of_two();
     let ciphertexts = count.div_ceil(slots).max(1);
     let each = count.div_ceil(ciphertexts).max(1);
     let diagonals = each.div_ceil(slots / period.min(slots)).next_power_of_two();
-    (ciphertexts, Layout::Packed { period, diagonals })
+    (ciphertexts, packed(slots, each, period, diagonals))
+}
+
+/// The packing of `each` values of a ciphertext by `diagonals` diagonals, repeated as often as there is
+/// room: what is not repeated is folded.
+fn packed(slots: usize, each: usize, period: usize, diagonals: usize) -> Layout {
+    let blocks = slots / period.min(slots);
+    let copies = blocks / each.div_ceil(diagonals).next_power_of_two().min(blocks);
+    Layout::Packed { period, diagonals, copies }
+}
+
+/// As `input`, of `count` values, by more diagonals: each doubling leaves one fold less.
+pub(super) fn packings(slots: usize, input: &Input, count: usize) -> Vec<Layout> {
+    let Layout::Packed { period, diagonals, copies } = input.layout else { return Vec::new() };
+    let each = count.div_ceil(input.ciphertexts).max(1);
+    let folds = (slots / period / copies).trailing_zeros();
+    let more = (1..=folds).map(|doublings| diagonals << doublings);
+    let more = more.take_while(|&diagonals| diagonals <= period);
+    more.map(|diagonals| packed(slots, each, period, diagonals)).collect()
 }
 
 /// As many lanes as there can be, shared among the features by their rows, so that there are as few
@@ -219,25 +253,35 @@ mod tests {
 
     #[test]
     fn every_packed_value_meets_every_output_once() {
-        for (slots, count, outputs) in [(64, 11, 4), (64, 40, 4), (128, 128, 16), (64, 100, 7)] {
+        for (slots, count, outputs) in
+            [(64, 11, 4), (64, 3, 4), (64, 40, 4), (128, 5, 16), (128, 128, 16), (64, 100, 7)]
+        {
             let (ciphertexts, layout) = pack_values(slots, count, outputs);
             let input = Input { values: Values::Dense, level: 0, ciphertexts, layout };
             input.check(slots, count, &[]).unwrap();
-            let Layout::Packed { period, diagonals } = input.layout else { unreachable!() };
-            for output in 0..period {
-                let mut met = vec![0; count];
-                for number in 0..ciphertexts {
-                    let places = input.places(slots, number, &[]);
-                    for slot in (output..slots).step_by(period) {
-                        for diagonal in 0..diagonals {
-                            let place = places[(slot + diagonal) % slots].unwrap();
-                            if let Some(met) = met.get_mut(place) {
-                                *met += 1;
+            let more = packings(slots, &input, count);
+            let more = more.into_iter().map(|layout| Input { layout, ..input.clone() });
+            for input in std::iter::once(input.clone()).chain(more) {
+                input.check(slots, count, &[]).unwrap();
+                let Layout::Packed { period, diagonals, copies } = input.layout else {
+                    unreachable!()
+                };
+                for output in 0..period {
+                    let mut met = vec![0; count];
+                    for number in 0..ciphertexts {
+                        let places = input.places(slots, number, &[]);
+                        for slot in (output..slots).step_by(period) {
+                            for diagonal in 0..diagonals {
+                                let place = places[(slot + diagonal) % slots].unwrap();
+                                if let Some(met) = met.get_mut(place) {
+                                    *met += 1;
+                                }
                             }
                         }
                     }
+                    let is_met = met.iter().all(|&met| met == copies);
+                    assert!(is_met, "{slots} {count} {outputs} {input:?} {met:?}");
                 }
-                assert!(met.iter().all(|&met| met == 1), "{slots} {count} {outputs} {met:?}");
             }
         }
     }

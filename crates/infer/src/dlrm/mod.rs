@@ -25,7 +25,9 @@ pub mod reference;
 pub mod session;
 pub mod simulate;
 pub mod spec;
+mod splits;
 mod terms;
+mod turn;
 pub mod weights;
 
 pub use client::{Client, KEY_CHUNK_BYTES, SHARED_STEP, shareable};

@@ -57,8 +57,8 @@ impl Numbers {
         let own = &self.plan.inputs[input];
         let places = own.places(slots, number, &self.digits);
         match own.layout {
-            Layout::Packed { period, .. } => {
-                let factor = (slots / period / turn.fold_count) as f64;
+            Layout::Packed { period, copies, .. } => {
+                let factor = (slots / period / copies / turn.fold_count) as f64;
                 self.turn_map(&turn, slots, |to, from| {
                     let place = places[from % slots];
                     place.map_or(0.0, |place| factor * self.weight(own.values, to % period, place))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use hushtable_rlwe::ckks::{ParameterSpec, Parameters, Split};
+use hushtable_rlwe::ckks::{ParameterSpec, Parameters};
 use hushtable_rlwe::ring::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,8 @@ use super::gate;
 use super::gate::Gate;
 use super::layout::{Input, Layout, Values};
 use super::spec::{Dlrm, DlrmSpec};
+use super::turn::{self, Map, baby_steps};
+pub use super::turn::{Turn, TurnSplit};
 
 /// A parameter set in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,79 +64,10 @@ pub(super) fn is_dense_max(dense_max: &[f32], dense: usize) -> bool {
     dense_max.is_empty() || dense_max.len() == dense && dense_max.iter().all(is_end)
 }
 
-/// A linear map between vectors with a period, in rotations and products.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct Turn {
-    /// How far apart the diagonals are.
-    pub step: usize,
-    /// How many diagonals: rotations by 0, `step`, 2 `step`, ...
-    pub diagonals: usize,
-    /// How many of the rotations are baby steps.
-    pub baby_steps: usize,
-    /// The sum after it: of rotations by 0, `fold_step`, 2 `fold_step`, ...
-    pub fold_step: usize,
-    /// How many are summed; 1 for none.
-    pub fold_count: usize,
-}
-
-impl Turn {
-    /// The map from a vector of period `inputs` to one of period `outputs`. The last map of a circuit is
-    /// not folded: whoever opens the answer reads the mean of the slots.
-    pub fn between(inputs: usize, outputs: usize, is_last: bool) -> Self {
-        let diagonals = inputs.min(outputs);
-        let fold_count = if is_last { 1 } else { (inputs / outputs).max(1) };
-        Self { step: 1, diagonals, baby_steps: 1, fold_step: outputs, fold_count }
-    }
-
-    /// The map of an input's ciphertexts.
-    fn of_input(layout: &Layout, slots: usize, is_last: bool) -> Self {
-        match *layout {
-            Layout::Packed { period, diagonals } => {
-                let fold_count = if is_last { 1 } else { slots / period };
-                Self { step: 1, diagonals, baby_steps: 1, fold_step: period, fold_count }
-            }
-            Layout::Lanes { lanes, width, .. } => {
-                let fold_step = lanes * width;
-                let fold_count = slots / fold_step;
-                Self { step: lanes, diagonals: width, baby_steps: 1, fold_step, fold_count }
-            }
-        }
-    }
-
-    /// How its rotations are split, `users` slots standing for one.
-    pub fn split(&self, users: usize) -> Split {
-        Split::new(self.baby_steps * self.step * users)
-    }
-
-    /// The diagonals' rotations of one user's slots.
-    pub fn steps(&self) -> impl Iterator<Item = usize> + use<> {
-        let step = self.step;
-        (0..self.diagonals).map(move |index| index * step)
-    }
-
-    /// The fold's rotations of one user's slots.
-    pub fn folds(&self) -> impl Iterator<Item = usize> + use<> {
-        let step = self.fold_step;
-        (0..self.fold_count.trailing_zeros()).map(move |doubling| step << doubling)
-    }
-
-    /// Adds its rotations to those that keys must have, the map's at `level`.
-    fn collect(&self, (users, slots): (usize, usize), level: usize, rotations: &mut Rotated) {
-        let steps = self.steps().map(|step| step * users);
-        let (babies, giants) = self.split(users).rotations(steps);
-        babies.into_iter().chain(giants).for_each(|steps| rotate(rotations, steps, level));
-        // What is folded was rescaled.
-        let folds = self.folds().map(|step| step * users % slots);
-        folds.for_each(|steps| rotate(rotations, steps, level - 1));
-    }
-}
-
 /// Rotations to the left, with the highest level of each.
-type Rotated = BTreeMap<usize, usize>;
+pub(super) type Rotated = BTreeMap<usize, usize>;
 
-fn rotate(rotations: &mut Rotated, steps: usize, level: usize) {
+pub(super) fn rotate(rotations: &mut Rotated, steps: usize, level: usize) {
     if steps > 0 {
         let most = rotations.entry(steps).or_insert(level);
         *most = level.max(*most);
@@ -184,7 +117,7 @@ pub enum EmbeddingPlan {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Plan {
-    /// 1.
+    /// 2; 1 in plans from before there were `input_splits`.
     pub format: u32,
     /// The model's architecture.
     pub model: DlrmSpec,
@@ -196,6 +129,10 @@ pub struct Plan {
     pub users: usize,
     /// What the client sends.
     pub inputs: Vec<Input>,
+    /// By input: how its map's diagonals are split; none where as [`with_baby_steps`](Self::with_baby_steps)
+    /// does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_splits: Vec<TurnSplit>,
     /// How embeddings get in.
     pub embedding: EmbeddingPlan,
     /// By link: how it is computed.
@@ -227,7 +164,7 @@ pub fn levels(chain: &Chain, fusion: Fusion) -> usize {
 }
 
 impl Plan {
-    /// Lays a chain out. Baby steps are all 1: the planner chooses them.
+    /// Lays a chain out. Baby steps are all 1, but for the inputs': the planner chooses splits.
     ///
     /// # Errors
     /// [`Error::Layout`] where slots are too few; [`Error::Depth`] is the planner's.
@@ -269,6 +206,7 @@ impl Plan {
             parameters: ParametersSpec::of(parameters),
             users,
             inputs: Vec::new(),
+            input_splits: Vec::new(),
             embedding: EmbeddingPlan::Joined,
             links: Vec::new(),
             dense_max: Vec::new(),
@@ -349,63 +287,98 @@ impl Plan {
     pub fn input_turn(&self, input: usize) -> Turn {
         let own = &self.inputs[input];
         let is_last = self.links.len() == 1 && matches!(own.layout, Layout::Packed { .. });
-        let mut turn = Turn::of_input(&own.layout, self.slots(), is_last);
-        turn.baby_steps = match own.ciphertexts {
-            1 => baby_steps(turn.diagonals),
-            // Sums over all ciphertexts are rotated, not each ciphertext.
-            _ => 1,
+        let turn = Turn::of_input(&own.layout, self.slots(), is_last);
+        let by_root = || {
+            TurnSplit::new(match own.ciphertexts {
+                1 => baby_steps(turn.diagonals),
+                // Sums over all ciphertexts are rotated, not each ciphertext.
+                _ => 1,
+            })
         };
-        turn
+        turn.with(self.input_splits.get(input).copied().unwrap_or_else(by_root))
     }
 
-    /// All maps but the inputs', with how many ciphertexts each takes.
-    fn turns_mut(&mut self) -> Vec<&mut Turn> {
+    /// All maps: the inputs', the links', those of embeddings.
+    pub(super) fn maps(&self) -> Vec<Map> {
+        let inputs = self.inputs.iter().enumerate().map(|(index, input)| Map {
+            turn: self.input_turn(index),
+            level: input.level,
+            ciphertexts: input.ciphertexts,
+        });
+        let links = self
+            .links
+            .iter()
+            .filter_map(|link| Some(Map { turn: link.turn?, level: link.level, ciphertexts: 1 }));
+        let join = self.chain.join;
+        let own = match self.embedding {
+            EmbeddingPlan::Lookup { turn } => {
+                vec![Map { turn, level: self.links[join].level, ciphertexts: 1 }]
+            }
+            EmbeddingPlan::Dot { own, pairs } => {
+                let (level, ciphertexts) = (self.links[join + 1].level, self.model.features.len());
+                vec![
+                    Map { turn: own, level, ciphertexts: 1 },
+                    Map { turn: pairs, level, ciphertexts },
+                ]
+            }
+            _ => Vec::new(),
+        };
+        inputs.chain(links).chain(own).collect()
+    }
+
+    /// Puts the splits of all maps, in the order of [`maps`](Self::maps).
+    pub(super) fn set_splits(&mut self, splits: &[TurnSplit]) {
+        let (inputs, rest) = splits.split_at(self.inputs.len());
+        self.input_splits = inputs.to_vec();
         let links = self.links.iter_mut().filter_map(|link| link.turn.as_mut());
         let own = match &mut self.embedding {
             EmbeddingPlan::Lookup { turn } => vec![turn],
-            EmbeddingPlan::Dot { own, .. } => vec![own],
+            EmbeddingPlan::Dot { own, pairs } => vec![own, pairs],
             _ => Vec::new(),
         };
-        links.chain(own).collect()
+        links.chain(own).zip(rest).for_each(|(turn, &split)| *turn = turn.with(split));
     }
 
-    /// Chooses baby steps: about the root of how many diagonals there are.
+    /// Chooses baby steps by the count of diagonals alone: about its root.
     #[must_use]
     pub fn with_baby_steps(mut self) -> Self {
-        self.turns_mut().into_iter().for_each(|turn| turn.baby_steps = baby_steps(turn.diagonals));
+        let own = |map: &Map| match map.ciphertexts {
+            1 => TurnSplit::new(baby_steps(map.turn.diagonals)),
+            _ => TurnSplit::new(1),
+        };
+        let splits: Vec<_> = self.maps().iter().map(own).collect();
+        self.set_splits(&splits);
+        self.input_splits.clear();
         self
     }
 
     /// The rotations that keys must have: steps to the left, and the highest level of each.
     pub fn rotations(&self) -> BTreeMap<usize, usize> {
+        let mut rotations = self.fixed_rotations();
+        for map in self.maps() {
+            let own = map.turn.rotations(self.users);
+            own.into_iter().for_each(|steps| rotate(&mut rotations, steps, map.level));
+        }
+        rotations
+    }
+
+    /// Those of the rotations that no split changes.
+    pub(super) fn fixed_rotations(&self) -> BTreeMap<usize, usize> {
         let users = self.users;
-        let shape = (users, self.parameters.degree / 2);
         let mut rotations = Rotated::new();
-        for (index, input) in self.inputs.iter().enumerate() {
-            self.input_turn(index).collect(shape, input.level, &mut rotations);
+        let shape = (users, self.parameters.degree / 2);
+        for map in self.maps() {
+            map.turn.collect_folds(shape, map.level, &mut rotations);
         }
-        for link in &self.links {
-            if let Some(turn) = &link.turn {
-                turn.collect(shape, link.level, &mut rotations);
+        if let EmbeddingPlan::Dot { .. } = self.embedding {
+            let level = self.links[self.chain.join + 1].level;
+            let (lanes, width) = self.dot_lanes();
+            for lane in 1..=self.model.features.len() {
+                rotate(&mut rotations, lane * users, level + 1);
             }
-        }
-        match &self.embedding {
-            EmbeddingPlan::Lookup { turn } => {
-                turn.collect(shape, self.links[self.chain.join].level, &mut rotations);
+            for fold in 0..width.trailing_zeros() {
+                rotate(&mut rotations, (lanes * users) << fold, level);
             }
-            EmbeddingPlan::Dot { own, pairs } => {
-                let level = self.links[self.chain.join + 1].level;
-                own.collect(shape, level, &mut rotations);
-                pairs.collect(shape, level, &mut rotations);
-                let (lanes, width) = self.dot_lanes();
-                for lane in 1..=self.model.features.len() {
-                    rotate(&mut rotations, lane * users, level + 1);
-                }
-                for fold in 0..width.trailing_zeros() {
-                    rotate(&mut rotations, (lanes * users) << fold, level);
-                }
-            }
-            _ => {}
         }
         rotations
     }
@@ -437,10 +410,14 @@ impl Plan {
     /// [`Error::Plan`]; [`Error::Spec`] for the model in it.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = |why: String| Error::Plan { why };
-        let plan: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        if plan.format != FORMAT {
-            return Err(wrong(format!("format {}, this build reads {FORMAT}", plan.format)));
+        // The format first: what a plan of another one says may not be what it means here.
+        let Version { format } =
+            serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        if !FORMATS.contains(&format) {
+            let (first, last) = (FORMATS.start(), FORMATS.end());
+            return Err(wrong(format!("format {format}, this build reads {first} to {last}")));
         }
+        let plan: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let dlrm = Dlrm::new(plan.model.clone())?;
         let ParametersSpec { name, degree, moduli, special_moduli, scale_log2 } =
             plan.parameters.clone();
@@ -461,8 +438,32 @@ impl Plan {
         }
         let spec = ParameterSpec { name, degree, moduli, special_moduli, scale_log2 };
         let fusion = plan.fusion();
-        let again = Self::new(&dlrm, plan.chain.clone(), &spec, plan.users, fusion)?;
-        let again = Self { dense_max: plan.dense_max.clone(), ..again.with_baby_steps() };
+        let mut again = Self::new(&dlrm, plan.chain.clone(), &spec, plan.users, fusion)?;
+        again.format = format;
+        again.dense_max.clone_from(&plan.dense_max);
+        // Packings and splits are the planner's choice, among those that there are.
+        for (made, own) in again.inputs.iter_mut().zip(&plan.inputs) {
+            let is_packed = |input: &Input| match input.layout {
+                Layout::Packed { period, .. } => Some((period, input.ciphertexts)),
+                Layout::Lanes { .. } => None,
+            };
+            if is_packed(own).is_some() && is_packed(own) == is_packed(made) {
+                own.check(plan.slots(), plan.chain.links[0].inputs, dlrm.digits())?;
+                made.layout.clone_from(&own.layout);
+            }
+        }
+        let (own, made) = (plan.maps(), again.maps());
+        let is_split = |(own, made): (&Map, &Map)| {
+            own.turn.with(made.turn.own_split()) == made.turn
+                && TurnSplit::all(made.turn.diagonals).contains(&own.turn.own_split())
+        };
+        if own.len() == made.len() && own.iter().zip(&made).all(is_split) {
+            let splits: Vec<_> = own.iter().map(|map| map.turn.own_split()).collect();
+            again.set_splits(&splits);
+        }
+        if plan.input_splits.is_empty() {
+            again.input_splits.clear();
+        }
         if again != plan || !is_dense_max(&plan.dense_max, plan.model.dense) {
             return Err(wrong("its layout is not that of its model".into()));
         }
@@ -509,7 +510,7 @@ impl Plan {
                 input.level,
                 input.ciphertexts,
                 describe_layout(&input.layout),
-                describe_turn(&turn)
+                turn::describe(&turn)
             );
         }
         for (index, (link, plan)) in self.chain.links.iter().zip(&self.links).enumerate() {
@@ -519,7 +520,7 @@ impl Plan {
                 link.name, plan.level, plan.inputs, plan.outputs
             );
             let _ = match &plan.turn {
-                Some(turn) => write!(text, "; {}", describe_turn(turn)),
+                Some(turn) => write!(text, "; {}", turn::describe(turn)),
                 None => Ok(()),
             };
             if index == self.chain.join {
@@ -527,7 +528,7 @@ impl Plan {
                     EmbeddingPlan::Joined => Ok(()),
                     EmbeddingPlan::Fused => write!(text, "; embeddings fused in"),
                     EmbeddingPlan::Lookup { turn } => {
-                        write!(text, "; of embeddings: {}", describe_turn(turn))
+                        write!(text, "; of embeddings: {}", turn::describe(turn))
                     }
                     EmbeddingPlan::Dot { .. } => {
                         write!(text, "; then {} dot products", self.model.features.len())
@@ -546,7 +547,7 @@ impl Plan {
 
 fn describe_layout(layout: &Layout) -> String {
     match layout {
-        Layout::Packed { period, diagonals: 1 } => format!("each value in {period} slots"),
+        Layout::Packed { period, diagonals: 1, .. } => format!("each value in {period} slots"),
         Layout::Packed { period, .. } => format!("packed for {period} outputs"),
         Layout::Lanes { lanes, counts, .. } => {
             format!("{lanes} lanes, {} in use", counts.iter().sum::<usize>())
@@ -554,17 +555,12 @@ fn describe_layout(layout: &Layout) -> String {
     }
 }
 
-fn describe_turn(turn: &Turn) -> String {
-    let giants = turn.diagonals.div_ceil(turn.baby_steps);
-    let folds = turn.fold_count.trailing_zeros();
-    format!("{} diagonals ({} × {giants}), {folds} folds", turn.diagonals, turn.baby_steps)
-}
+const FORMAT: u32 = 2;
+/// What is read: splits that plans of before do not name are those of then.
+const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 
-/// The power of two by the root of `diagonals`: baby steps share one decomposition, so that there may be
-/// more of them than of giant steps.
-fn baby_steps(diagonals: usize) -> usize {
-    let log2 = diagonals.trailing_zeros();
-    1 << log2.div_ceil(2)
+/// A plan's format, whatever else is in it.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
-
-const FORMAT: u32 = 1;

@@ -10,10 +10,13 @@ use serde::Serialize;
 use super::bounds;
 use super::chain::Chain;
 use super::cost::{CostTable, operations};
+use super::engine::MAP_BYTES_MAX;
 use super::error::Error;
+use super::layout::{count_values, packings};
 use super::plan::{Fusion, Plan, levels};
 use super::simulate;
 use super::spec::Dlrm;
+use super::splits::{self, Choices, Chosen, KEYS_FREE_BYTES, KeyPrice};
 use super::terms::Terms;
 use super::weights::Weights;
 
@@ -29,11 +32,13 @@ pub struct Goal {
     pub lift: bool,
     /// The largest ring.
     pub degree_max: usize,
+    /// The most bytes of keys, where they are bounded.
+    pub key_bytes_max: Option<usize>,
 }
 
 impl Default for Goal {
     fn default() -> Self {
-        Self { users: 1, precision_bits: 10, lift: true, degree_max: 65_536 }
+        Self { users: 1, precision_bits: 10, lift: true, degree_max: 65_536, key_bytes_max: None }
     }
 }
 
@@ -48,6 +53,10 @@ pub struct Prediction {
     pub rounding_bits: f64,
     /// Bytes that are uploaded once.
     pub key_bytes: usize,
+    /// Bytes of memory that a client's keys take on the server, where they are all held.
+    pub key_memory_bytes: usize,
+    /// Bytes of memory that the prepared maps take there.
+    pub map_memory_bytes: usize,
     /// Bytes of a query.
     pub query_bytes: usize,
     /// Bytes of an answer.
@@ -68,6 +77,8 @@ impl Prediction {
             server_ms: costs.server_ms(plan),
             rounding_bits: f64::from(plan.parameters.scale_log2) - rounding_log2(degree),
             key_bytes: terms.key_bytes()?,
+            key_memory_bytes: splits::key_memory_bytes(plan),
+            map_memory_bytes: splits::map_memory_bytes(plan, MAP_BYTES_MAX),
             query_bytes: terms.query_bytes(),
             answer_bytes: terms.answer_bytes(),
             machine: costs.machine.clone(),
@@ -80,14 +91,17 @@ fn rounding_log2(degree_log2: f64) -> f64 {
     degree_log2 - 2.6
 }
 
-/// The plan that is predicted to take the server the least time.
+/// The plan that is predicted to take the server the least time, its keys and its queries counted too.
 ///
 /// # Errors
 /// [`Error::Depth`] where no set of 128 bits carries the model, [`Error::Layout`] where none has the
-/// slots; [`Error::Spec`] for activations without a range.
+/// slots, [`Error::Keys`] where all keys are larger than the goal's bound; [`Error::Spec`] for activations
+/// without a range.
 pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Result<Plan, Error> {
     let users = goal.users.max(1).next_power_of_two();
-    let mut best: Option<(f64, Plan, u32)> = None;
+    let mut best: Option<Found> = None;
+    // Of those with keys above the bound, that with the smallest.
+    let mut smallest: Option<Found> = None;
     let (mut least_levels, mut layout_error) = (usize::MAX, None);
     let mut is_relu = false;
     for lift in [true, false] {
@@ -111,26 +125,28 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
                 if degree > goal.degree_max {
                     continue;
                 }
-                for special in 1..=(count + 1).min(6) {
-                    let Some(bits) = choose_bits(degree, count, special, goal) else { continue };
+                for special in 1..=(count + 1).min(SPECIAL_MAX) {
+                    let least = least_bits(log2, goal.precision_bits);
+                    let Some(bits) = fit(degree, count, special, least) else { continue };
                     let sketch = sketch(degree, count, special, bits);
-                    let made = Plan::new(dlrm, chain.clone(), &sketch, users, fusion);
-                    let made = match made {
-                        Ok(made) => made.with_baby_steps(),
+                    let made = match Plan::new(dlrm, chain.clone(), &sketch, users, fusion) {
+                        Ok(made) => made,
                         Err(error) => {
                             layout_error = Some(error);
                             continue;
                         }
                     };
-                    let cost = costs.server_ms(&made) + UPLOAD_MS * ciphertext_words(&made);
-                    if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                        best = Some((cost, made, bits.level));
-                    }
+                    let Some(found) = Found::of(made, costs, goal, best.as_ref()) else { continue };
+                    found.keep(goal, &mut best, &mut smallest);
                 }
             }
         }
     }
-    let Some((_, sketch, _)) = best else {
+    repack(dlrm, costs, goal, &mut best, &mut smallest)?;
+    if let (None, Some(found), Some(max_bytes)) = (&best, &smallest, goal.key_bytes_max) {
+        return Err(Error::Keys { least_bytes: found.key_bytes, max_bytes });
+    }
+    let Some(Found { plan: sketch, .. }) = best else {
         let level_bits = least_bits(goal.degree_max.ilog2(), goal.precision_bits);
         let most = modulus_log2_max(goal.degree_max);
         // Two primes beside the levels': the first of Q and one of P.
@@ -185,8 +201,8 @@ pub fn plan_precisely(
         asked.precision_bits += short.ceil() as u32;
         match plan(dlrm, weights, asked, costs) {
             Ok(better) => made = better,
-            // As precise as the largest ring allows: what the plan reaches is in its prediction.
-            Err(Error::Depth { .. }) => break,
+            // As precise as the largest ring, or the keys' bound, allows: what the plan reaches is in its prediction.
+            Err(Error::Depth { .. } | Error::Keys { .. }) => break,
             Err(error) => return Err(error),
         }
     }
@@ -219,34 +235,116 @@ fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<O
     Ok(least)
 }
 
-/// The plan with primes in place of their bits.
+/// A plan with what it counts for.
+struct Found {
+    plan: Plan,
+    /// Bytes that a client uploads once.
+    key_bytes: usize,
+    /// Milliseconds of the server, and what keys and queries count for.
+    cost: f64,
+}
+
+impl Found {
+    /// Chooses the splits of `plan`: by the keys' price, and where that leaves keys larger than the goal's
+    /// bound by prices that grow until they are not, or no smaller ones are found. `None` where it cannot
+    /// count for less than `best`.
+    fn of(mut plan: Plan, costs: &CostTable, goal: Goal, best: Option<&Self>) -> Option<Self> {
+        let choices = Choices::new(&plan, costs);
+        let others = costs.server_ms(&plan) - costs.maps_ms(&plan);
+        let others = others + UPLOAD_MS * ciphertext_words(&plan);
+        if best.is_some_and(|best| others + choices.least_ms() >= best.cost) {
+            return None;
+        }
+        let most = goal.key_bytes_max.unwrap_or(usize::MAX);
+        // Beside keys, an encryption of zero at the last level goes up.
+        let zero_bytes = plan.parameters.degree * 8 + 4096;
+        let mut factor = 1.0;
+        loop {
+            let (splits, Chosen { ms, key_bytes, total }) = choices.choose(KeyPrice(factor));
+            let key_bytes = key_bytes + zero_bytes;
+            if key_bytes <= most || factor >= PRICE_FACTOR_MAX {
+                plan.set_splits(&splits);
+                return Some(Self { plan, key_bytes, cost: others + ms + (total - ms) / factor });
+            }
+            factor *= 4.0;
+        }
+    }
+
+    /// Puts it in place of `best` or `smallest` where it is better.
+    fn keep(self, goal: Goal, best: &mut Option<Self>, smallest: &mut Option<Self>) {
+        if goal.key_bytes_max.is_some_and(|most| self.key_bytes > most) {
+            if smallest.as_ref().is_none_or(|found| self.key_bytes < found.key_bytes) {
+                *smallest = Some(self);
+            }
+        } else if best.as_ref().is_none_or(|found| self.cost < found.cost) {
+            *best = Some(self);
+        }
+    }
+}
+
+/// Tries more diagonals for what the client packs: each doubling of them leaves a fold less, whose key is
+/// one of the largest.
+fn repack(
+    dlrm: &Dlrm,
+    costs: &CostTable,
+    goal: Goal,
+    best: &mut Option<Found>,
+    smallest: &mut Option<Found>,
+) -> Result<(), Error> {
+    let Some(from) = best.as_ref().or(smallest.as_ref()) else { return Ok(()) };
+    for index in 0..from.plan.inputs.len() {
+        let Some(Found { plan, .. }) = best.as_ref().or(smallest.as_ref()) else { return Ok(()) };
+        let plan = plan.clone();
+        let input = &plan.inputs[index];
+        let count = count_values(input.values, plan.chain.links[0].inputs, dlrm.digits());
+        for layout in packings(plan.slots(), input, count) {
+            let mut other = plan.clone();
+            other.inputs[index].layout = layout;
+            if let Some(found) = Found::of(other, costs, goal, best.as_ref()) {
+                found.keep(goal, best, smallest);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The plan with primes in place of their bits, and with more bits where they are free.
 fn settle(dlrm: &Dlrm, sketch: &Plan, goal: Goal) -> Result<Plan, Error> {
     let (degree, count) = (sketch.parameters.degree, sketch.parameters.moduli.len() - 1);
     let special = sketch.parameters.special_moduli.len();
-    let bits = choose_bits(degree, count, special, goal);
-    let bits = bits.ok_or_else(|| Error::Plan { why: "its primes do not fit".into() })?;
-    let name = format!("ckks_{degree}_{count}x{}", bits.level);
-    let spec = ParameterSpec::of_bits(&name, degree, bits, count, special)?;
-    let plan = Plan::new(dlrm, sketch.chain.clone(), &spec, sketch.users, sketch.fusion())?;
-    Ok(plan.with_baby_steps())
-}
-
-/// Bits of primes that fit 128 bits and leave the precision, if any do.
-fn choose_bits(degree: usize, count: usize, special: usize, goal: Goal) -> Option<ModulusBits> {
+    let splits: Vec<_> = sketch.maps().iter().map(|map| map.turn.own_split()).collect();
+    let made = |level: u32| -> Result<Option<Plan>, Error> {
+        let Some(bits) = fit(degree, count, special, level) else { return Ok(None) };
+        let name = format!("ckks_{degree}_{count}x{level}");
+        let spec = ParameterSpec::of_bits(&name, degree, bits, count, special)?;
+        let (chain, fusion) = (sketch.chain.clone(), sketch.fusion());
+        let mut plan = Plan::new(dlrm, chain, &spec, sketch.users, fusion)?;
+        plan.inputs.clone_from(&sketch.inputs);
+        plan.set_splits(&splits);
+        Ok(Some(plan))
+    };
+    let key_bytes_max = goal.key_bytes_max.unwrap_or(usize::MAX).min(KEYS_FREE_BYTES);
     let least = least_bits(degree.ilog2(), goal.precision_bits);
-    let most = modulus_log2_max(degree);
-    let mut best = None;
-    for level in least..=(least + SPARE_BITS).min(40) {
-        let first = level + HEADROOM_BITS;
-        // P is at least as long as the longest digit.
-        let digit = first + (special.min(count + 1) as u32 - 1) * level;
-        let own = digit.div_ceil(special as u32) + u32::from(special > 1);
-        let total = first + count as u32 * level + special as u32 * own;
-        if f64::from(total) <= most && first <= 51 && own <= 51 {
-            best = Some(ModulusBits { first, level, special: own });
+    for level in (least + 1..=(least + SPARE_BITS).min(LEVEL_BITS_MAX)).rev() {
+        let Some(plan) = made(level)? else { continue };
+        let query_bytes = ciphertext_words(&plan) * f64::from(level) / 8.0;
+        if splits::key_bytes(&plan) <= key_bytes_max && query_bytes <= QUERY_FREE_BYTES {
+            return Ok(plan);
         }
     }
-    best
+    made(least)?.ok_or_else(|| Error::Plan { why: "its primes do not fit".into() })
+}
+
+/// Bits of primes for levels of `level` bits, if they fit 128 bits of security.
+fn fit(degree: usize, count: usize, special: usize, level: u32) -> Option<ModulusBits> {
+    let most = modulus_log2_max(degree);
+    let first = level + HEADROOM_BITS;
+    // P is at least as long as the longest digit.
+    let digit = first + (special.min(count + 1) as u32 - 1) * level;
+    let own = digit.div_ceil(special as u32) + u32::from(special > 1);
+    let total = first + count as u32 * level + special as u32 * own;
+    let is_fit = f64::from(total) <= most && first <= 51 && own <= 51 && level <= LEVEL_BITS_MAX;
+    is_fit.then_some(ModulusBits { first, level, special: own })
 }
 
 /// A set whose primes are not chosen yet.
@@ -277,7 +375,13 @@ fn ciphertext_words(plan: &Plan) -> f64 {
 pub fn describe(plan: &Plan, prediction: &Prediction) -> String {
     let mut text = plan.describe();
     let megabytes = |bytes: usize| bytes as f64 / 1e6;
-    let _ = writeln!(text, "keys         {:.1} MB, once", megabytes(prediction.key_bytes));
+    let _ = writeln!(
+        text,
+        "keys         {:.1} MB, once; {:.1} MB held by the server, whose maps take {:.1} MB",
+        megabytes(prediction.key_bytes),
+        megabytes(prediction.key_memory_bytes),
+        megabytes(prediction.map_memory_bytes)
+    );
     let _ = writeln!(
         text,
         "a query      {:.3} MB up, {:.3} MB down",
@@ -311,5 +415,13 @@ const FUSED_MAX: usize = 1 << 24;
 /// Bits of q_0 above the scale: logits are below 2^9.
 const HEADROOM_BITS: u32 = 10;
 const LOGIT_MAX: f64 = (1 << (HEADROOM_BITS - 1)) as f64;
-/// Bits of a scale above the fewest, where they fit.
+/// Bits of a scale above the fewest, where they fit and nothing that counts grows by them: keys and
+/// queries are as small as any anyway.
 const SPARE_BITS: u32 = 6;
+const QUERY_FREE_BYTES: f64 = 4e6;
+/// The longest scales.
+const LEVEL_BITS_MAX: u32 = 40;
+/// Primes of P: as many as key switching carries.
+const SPECIAL_MAX: usize = 12;
+/// How many times their price keys count at most, where they are bounded.
+const PRICE_FACTOR_MAX: f64 = 65_536.0;

@@ -14,6 +14,7 @@ mod hybrid_session;
 mod hybrid_views;
 mod linear_vectors;
 mod models;
+mod plans;
 mod refusals;
 mod shares_lookups;
 mod shares_session;

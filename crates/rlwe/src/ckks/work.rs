@@ -88,6 +88,11 @@ impl Work {
         Self { transforms: 2 * (level + 1), products: 2 * level * 6, bytes: 0 }
     }
 
+    /// A division of one polynomial at `level` by P.
+    pub fn division(parameters: &Parameters, level: usize) -> Self {
+        Self::divide(level + 1, parameters.special_limbs(), 0)
+    }
+
     /// A linear map at `level` with `diagonals` diagonals, and as many baby and giant steps that rotate.
     pub fn transform(
         parameters: &Parameters,

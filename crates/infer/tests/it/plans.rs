@@ -1,0 +1,192 @@
+//! Plans of published shapes: what they take, and what of it a goal can bound.
+
+use hushtable_infer::dlrm::bench::{Shape, synthetic_weights};
+use hushtable_infer::dlrm::compile::Compiled;
+use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::planner::Prediction;
+use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
+use hushtable_infer::dlrm::{Client, Dlrm, Engine, Error, Goal, Plan, Terms, Weights, plan};
+use hushtable_rlwe::ckks::{Clear, Error as CkksError, KeySpec};
+use hushtable_rlwe::ring::Platform;
+
+use crate::models::{model, spec, tensors};
+
+/// Criteo's whole shape with SiLU: 31 levels.
+fn silu() -> (Dlrm, Weights) {
+    let squares = Shape::Criteo { threshold: 500 }.dlrm().unwrap();
+    let spec = DlrmSpec { activation: Activation::Silu, ..squares.spec().clone() };
+    let dlrm = Dlrm::new(spec).unwrap();
+    let mut tensors = tensors(&dlrm, 1, 2);
+    // Degree 31.
+    let ranges = tensors.iter_mut().filter(|(name, _)| name.ends_with("range"));
+    ranges.for_each(|(_, range)| range.values = vec![8.0]);
+    let weights = Weights::new(&dlrm, tensors).unwrap();
+    (dlrm, weights)
+}
+
+fn squares(shape: Shape) -> (Dlrm, Weights) {
+    let dlrm = shape.dlrm().unwrap();
+    let weights = synthetic_weights(&dlrm, 1).unwrap();
+    (dlrm, weights)
+}
+
+fn predicted((dlrm, weights): &(Dlrm, Weights), goal: Goal) -> (Plan, Prediction) {
+    let costs = CostTable::shipped().unwrap();
+    let plan = plan(dlrm, weights, goal, &costs).unwrap();
+    let prediction = Prediction::of(&plan, &costs, Platform::detect()).unwrap();
+    (plan, prediction)
+}
+
+#[test]
+fn keys_of_published_shapes_are_small() {
+    // The most megabytes of keys and milliseconds of a query, by the shipped table.
+    for (name, model, megabytes, ms) in [
+        ("criteo-silu", silu(), 550.0, 7_200.0),
+        ("criteo", squares(Shape::Criteo { threshold: 500 }), 75.0, 201.0),
+        ("criteo-large", squares(Shape::Criteo { threshold: 5_000_000 }), 130.0, 1_018.0),
+        ("uci", squares(Shape::Uci), 2.7, 3.2),
+    ] {
+        let (plan, prediction) = predicted(&model, Goal::default());
+        println!("{name}: {prediction:?}\n{}", plan.describe());
+        assert!(prediction.key_bytes as f64 <= megabytes * 1e6, "{name}: {prediction:?}");
+        assert!(prediction.server_ms <= ms, "{name}: {prediction:?}");
+        assert_eq!(Plan::parse(&plan.to_json()).unwrap(), plan, "{name}");
+    }
+}
+
+#[test]
+fn keys_are_as_small_as_a_goal_bounds_them() {
+    let (dlrm, weights) = silu();
+    let (mut before, costs) = (0.0, CostTable::shipped().unwrap());
+    for bound in [650_000_000, 550_000_000, 500_000_000, 450_000_000] {
+        let goal = Goal { key_bytes_max: Some(bound), ..Goal::default() };
+        let (plan, prediction) = predicted(&(dlrm.clone(), weights.clone()), goal);
+        println!("{bound}: {prediction:?}\n{}", plan.describe());
+        assert!(prediction.key_bytes <= bound, "{prediction:?}");
+        // Fewer bytes take more time.
+        assert!(prediction.server_ms >= before, "{prediction:?}");
+        before = prediction.server_ms;
+    }
+    let goal = Goal { key_bytes_max: Some(1_000_000), ..Goal::default() };
+    let refused = plan(&dlrm, &weights, goal, &costs).unwrap_err();
+    let Error::Keys { least_bytes, max_bytes: 1_000_000 } = refused else { panic!("{refused}") };
+    // What it says works, and a megabyte less does not.
+    let goal = Goal { key_bytes_max: Some(least_bytes), ..Goal::default() };
+    let (_, prediction) = predicted(&(dlrm.clone(), weights.clone()), goal);
+    assert!(prediction.key_bytes <= least_bytes, "{prediction:?}");
+    let goal = Goal { key_bytes_max: Some(least_bytes - 1_000_000), ..Goal::default() };
+    let refused = plan(&dlrm, &weights, goal, &costs).unwrap_err();
+    assert!(matches!(refused, Error::Keys { .. }), "{refused}");
+}
+
+#[test]
+fn memory_of_keys_is_what_they_take() {
+    let (dlrm, weights) = model(spec(Activation::Square, Interaction::Concat), 3);
+    let (plan, prediction) = predicted(&(dlrm, weights.clone()), Goal::default());
+    let engine = Engine::new(&plan, &weights, Platform::detect()).unwrap();
+    let client = Client::new(Terms::of(&plan, Platform::detect()).unwrap()).unwrap();
+    let bytes = client.keys().collect::<Vec<_>>().concat();
+    assert_eq!(bytes.len(), prediction.key_bytes);
+    let found = engine.keys(&bytes).unwrap().memory_bytes() as f64;
+    let ratio = found / prediction.key_memory_bytes as f64;
+    // The zero that answers are hidden with is a ciphertext beside them.
+    assert!((1.0..1.1).contains(&ratio), "{ratio}");
+    assert!(prediction.map_memory_bytes > 0);
+}
+
+/// Computes a plan in the clear with the keys of `keys` alone.
+fn run(plan: &Plan, weights: &Weights, keys: &KeySpec) -> Result<(), Error> {
+    let parameters = plan.parameters.check(Platform::detect()).unwrap();
+    let mut clear = Clear::with_keys(&parameters, keys);
+    let compiled = Compiled::new(plan, weights, &clear, usize::MAX)?;
+    let mut xs = Vec::new();
+    for input in &plan.inputs {
+        let x = clear.vector(&[0.0], input.level, parameters.scale())?;
+        xs.extend(std::iter::repeat_n(x, input.ciphertexts));
+    }
+    compiled.run(&mut clear, &xs, &mut |_, _| Ok(())).map(|_| ())
+}
+
+#[test]
+fn every_key_is_needed_up_to_its_level() {
+    for (activation, interaction) in [
+        (Activation::Square, Interaction::Concat),
+        (Activation::Square, Interaction::Dot),
+        (Activation::Silu, Interaction::Concat),
+    ] {
+        let (dlrm, weights) = model(spec(activation, interaction), 3);
+        let (plan, _) = predicted(&(dlrm, weights.clone()), Goal::default());
+        let all = KeySpec {
+            products: plan.products(),
+            rotations: plan.rotations().into_iter().collect(),
+            conjugation: None,
+        };
+        run(&plan, &weights, &all).unwrap();
+        for lowered in plan.rotations().into_keys() {
+            let lower = |(steps, level): (usize, usize)| match steps == lowered {
+                true => level.checked_sub(1).map(|level| (steps, level)),
+                false => Some((steps, level)),
+            };
+            let rotations = plan.rotations().into_iter().filter_map(lower).collect();
+            let refused = run(&plan, &weights, &KeySpec { rotations, ..all.clone() }).unwrap_err();
+            let is_named = matches!(
+                refused,
+                Error::Ckks(CkksError::MissingRotation { steps }) if steps == lowered
+            );
+            assert!(is_named, "{activation:?} {interaction:?} {lowered}: {refused}");
+        }
+        let products = all.products.map(|level| level - 1);
+        let refused = run(&plan, &weights, &KeySpec { products, ..all.clone() }).unwrap_err();
+        let is_named = matches!(refused, Error::Ckks(CkksError::MissingKey { .. }));
+        assert!(is_named, "{activation:?} {interaction:?}: {refused}");
+    }
+}
+
+#[test]
+fn plans_of_before_are_read() {
+    let (dlrm, weights) = model(spec(Activation::Square, Interaction::Concat), 3);
+    let (plan, _) = predicted(&(dlrm.clone(), weights), Goal::default());
+    let mut old = plan.with_baby_steps();
+    old.format = 1;
+    let text = old.to_json();
+    for word in ["is_chained", "inner_steps", "input_splits"] {
+        assert!(!text.contains(word), "{word}");
+    }
+    let read = Plan::parse(&text).unwrap();
+    assert_eq!((read.hash(), &read), (old.hash(), &old));
+    for format in [0, 3] {
+        // What else such a plan says is not read.
+        let refused = Plan::parse(&format!("{{\"format\": {format}, \"new\": []}}")).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains(&format!("format {format}, this build reads 1 to 2")),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn splits_that_there_are_not_are_refused() {
+    let (plan, _) = predicted(&squares(Shape::Uci), Goal::default());
+    let mut value: serde_json::Value = serde_json::from_str(&plan.to_json()).unwrap();
+    for split in [
+        serde_json::json!({ "baby_steps": 0 }),
+        serde_json::json!({ "baby_steps": 3 }),
+        serde_json::json!({ "baby_steps": 1u64 << 40 }),
+        serde_json::json!({ "baby_steps": 1, "inner_steps": 7 }),
+    ] {
+        value["input_splits"] = serde_json::json!([split]);
+        let refused = Plan::parse(&value.to_string()).unwrap_err();
+        assert!(matches!(refused, Error::Plan { .. }), "{refused}");
+    }
+    value["input_splits"] = serde_json::json!([{ "baby_steps": 1 }, { "baby_steps": 1 }]);
+    assert!(Plan::parse(&value.to_string()).is_err());
+    // Packed by more diagonals than values need: possible. By none: not.
+    value["input_splits"] = serde_json::json!([]);
+    for (diagonals, copies) in [(0, 1), (3, 1), (1, 1 << 20), (1 << 20, 1)] {
+        value["inputs"][0]["layout"]["diagonals"] = serde_json::json!(diagonals);
+        value["inputs"][0]["layout"]["copies"] = serde_json::json!(copies);
+        let refused = Plan::parse(&value.to_string()).unwrap_err();
+        assert!(matches!(refused, Error::Layout { .. } | Error::Plan { .. }), "{refused}");
+    }
+}
