@@ -19,6 +19,7 @@ __all__ = [
     "FetchError",
     "IdOutOfRange",
     "KeyFormatError",
+    "KeysTooLarge",
     "LayoutError",
     "LayoutMismatch",
     "ModelError",
@@ -103,6 +104,20 @@ class ModelTooDeep(ModelError):
         super().__init__(message)
         self.levels = levels
         self.levels_max = levels_max
+
+
+class KeysTooLarge(ModelError):
+    """A bound on the bytes of keys that no plan of a model keeps.
+
+    Attributes:
+        least_bytes: bytes of the keys of the plan whose keys are smallest.
+        max_bytes: the bound.
+    """
+
+    def __init__(self, message: str, *, least_bytes: int = 0, max_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
+        self.max_bytes = max_bytes
 
 
 class ShardMapError(ModelError):

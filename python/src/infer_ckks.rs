@@ -21,13 +21,14 @@ use crate::schemes::ckks::CkksFacts;
 /// Compiles the model at `path` by its description, or by that of the plan of this name, and writes the plan
 /// into the bundle; what it is, as JSON.
 #[pyfunction]
-#[pyo3(signature = (path, description, *, name, users))]
+#[pyo3(signature = (path, description, *, name, users, key_bytes_max))]
 pub(crate) fn infer_compile(
     py: Python<'_>,
     path: PathBuf,
     description: Option<String>,
     name: String,
     users: Option<usize>,
+    key_bytes_max: Option<usize>,
 ) -> PyResult<String> {
     let compiled = py.detach(|| {
         let model = Model::open(&path)?;
@@ -36,7 +37,7 @@ pub(crate) fn infer_compile(
             None => Dlrm::new(read_plan(&model, &name)?.model)?,
         };
         let weights = Weights::from_bundle(&dlrm, &model)?;
-        let plan = make_plan(&dlrm, &weights, users)?;
+        let plan = make_plan(&dlrm, &weights, users, key_bytes_max)?;
         // Weights that do not fit the plan are found now, and not by the server.
         Engine::new(&plan, &weights, Platform::detect())?;
         model.write_plan(&name, SCHEME, &plan.to_json())?;
@@ -47,16 +48,17 @@ pub(crate) fn infer_compile(
 
 /// What compiling a description would make, for weights of no model; as JSON.
 #[pyfunction]
-#[pyo3(signature = (description, *, users))]
+#[pyo3(signature = (description, *, users, key_bytes_max))]
 pub(crate) fn infer_plan(
     py: Python<'_>,
     description: String,
     users: Option<usize>,
+    key_bytes_max: Option<usize>,
 ) -> PyResult<String> {
     let planned = py.detach(|| {
         let dlrm = Dlrm::parse(&description)?;
         let weights = sketched(&dlrm)?;
-        describe(&make_plan(&dlrm, &weights, users)?, "")
+        describe(&make_plan(&dlrm, &weights, users, key_bytes_max)?, "")
     });
     Ok(planned?)
 }
@@ -243,8 +245,13 @@ fn read_plan(model: &Model, name: &str) -> Result<Plan, Failure> {
     }
 }
 
-fn make_plan(dlrm: &Dlrm, weights: &Weights, users: Option<usize>) -> Result<Plan, Failure> {
-    let goal = Goal { users: users.unwrap_or(1), ..Goal::default() };
+fn make_plan(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    users: Option<usize>,
+    key_bytes_max: Option<usize>,
+) -> Result<Plan, Failure> {
+    let goal = Goal { users: users.unwrap_or(1), key_bytes_max, ..Goal::default() };
     if !goal.users.is_power_of_two() {
         let text = format!("users is {}, but must be a power of two", goal.users);
         return Err(Failure::config(text));
@@ -271,6 +278,8 @@ fn describe(plan: &Plan, name: &str) -> Result<String, Failure> {
         "rotations": terms.rotations(),
         "ciphertexts": terms.ciphertexts(),
         "key_bytes": prediction.key_bytes,
+        "key_memory_bytes": prediction.key_memory_bytes,
+        "map_memory_bytes": prediction.map_memory_bytes,
         "query_bytes": prediction.query_bytes,
         "answer_bytes": prediction.answer_bytes,
         "predicted_ms": prediction.server_ms,

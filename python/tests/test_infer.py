@@ -18,6 +18,7 @@ from hushtable import (
     BadFeatures,
     ConfigError,
     IdOutOfRange,
+    KeysTooLarge,
     Model,
     ModelError,
     ModelTooDeep,
@@ -284,6 +285,27 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
             infer.plan(DESCRIPTION, users=users)
         with pytest.raises(ConfigError, match=f"users is {users}, but must be a power of two"):
             infer.compile(model, spec=tmp_path / "model.toml", users=users)
+
+
+def test_keys_are_bounded_or_the_least_is_said(tmp_path: Path) -> None:
+    model, spec = build(tmp_path), tmp_path / "model.toml"
+    free = infer.plan(DESCRIPTION)
+    assert free.key_memory_bytes > free.key_bytes
+    assert free.map_memory_bytes > 0
+    with pytest.raises(KeysTooLarge, match="bytes are allowed|are allowed") as error:
+        infer.plan(DESCRIPTION, key_bytes_max=1000)
+    assert isinstance(error.value, ModelError)
+    least, bound = error.value.least_bytes, error.value.max_bytes
+    assert bound == 1000
+    assert infer.plan(DESCRIPTION, key_bytes_max=least).key_bytes <= least
+    with pytest.raises(KeysTooLarge):
+        infer.compile(model, spec=spec, key_bytes_max=1000)
+    assert infer.compile(model, spec=spec, key_bytes_max=least).key_bytes <= least
+    for bound in (0, -1, 2**63):
+        with pytest.raises(ConfigError, match=f"key_bytes_max is {bound}"):
+            infer.plan(DESCRIPTION, key_bytes_max=bound)
+    with pytest.raises(ConfigError, match="key_bytes_max"):
+        infer.compile(model, scheme="hybrid", key_bytes_max=1)  # type: ignore[call-overload]
 
 
 def test_an_activation_out_of_its_range_is_named(tmp_path: Path) -> None:

@@ -72,6 +72,17 @@ _Users = Annotated[
     int | None,
     typer.Option(help="Users that one query carries, a power of two. Default: 1."),
 ]
+_KeyBytesMax = Annotated[
+    int | None,
+    typer.Option(
+        "--key-bytes-max",
+        help="Under encryption, the largest keys that a client uploads; smaller ones take the "
+        "server more time. Default: keys are weighed against time.",
+        parser=parse_bytes,
+        show_default=False,
+        metavar="",
+    ),
+]
 
 
 @command(
@@ -103,6 +114,7 @@ def compile_(
         str | None, typer.Option(help="The plan's name; the model's by default.")
     ] = None,
     users: _Users = None,
+    key_bytes_max: _KeyBytesMax = None,
     samples: Annotated[
         Path | None,
         typer.Option(
@@ -148,6 +160,8 @@ def compile_(
     if scheme == "hybrid":
         if spec is not None or users is not None:
             raise ConfigError("--spec and --users are for ckks: a network describes itself")
+        if key_bytes_max is not None:
+            raise ConfigError("--key-bytes-max is for ckks: a network's keys are its own")
         inputs = None if samples is None else load_inputs(samples)
         found = compile_model(
             model,
@@ -168,6 +182,8 @@ def compile_(
     if scheme == "shares":
         if users is not None:
             raise ConfigError("--users is for ckks: a prediction on shares serves one user")
+        if key_bytes_max is not None:
+            raise ConfigError("--key-bytes-max is for ckks: shares are not encrypted")
         if samples is None:
             raise ConfigError("which users show how large numbers become? give --samples FILE")
         bundle = Model.open(model)
@@ -189,7 +205,8 @@ def compile_(
         raise ConfigError(f"--scheme is {scheme}, but must be ckks, shares or hybrid")
     if samples is not None:
         raise ConfigError("--samples is for --scheme shares and hybrid")
-    _print_plan(compile_model(model, spec=spec, name=name, users=users), json)
+    compiled = compile_model(model, spec=spec, name=name, users=users, key_bytes_max=key_bytes_max)
+    _print_plan(compiled, json)
 
 
 @command(
@@ -223,6 +240,7 @@ def plan(
         ),
     ] = None,
     users: _Users = None,
+    key_bytes_max: _KeyBytesMax = None,
     shares: Annotated[
         bool,
         typer.Option(
@@ -255,8 +273,8 @@ def plan(
     if not shares and (fraction_bits is not None or value_bits is not None):
         raise ConfigError("--fraction-bits and --value-bits are for --shares")
     if shares:
-        if users is not None or threshold is not None:
-            raise ConfigError("--users and --threshold are for encrypted features")
+        if users is not None or threshold is not None or key_bytes_max is not None:
+            raise ConfigError("--users, --threshold and --key-bytes-max are for encrypted features")
         if model is not None and model.is_dir():
             if fraction_bits is not None or value_bits is not None:
                 raise ConfigError("bits are the plan's own: `hushtable infer compile` sets them")
@@ -275,10 +293,13 @@ def plan(
         )
         return
     if shape is not None:
-        found = plan_model(shape_of(shape, threshold=threshold), users=users)
+        description = shape_of(shape, threshold=threshold)
+        found = plan_model(description, users=users, key_bytes_max=key_bytes_max)
     elif model is not None and model.is_dir():
         if users is not None:
             raise ConfigError("--users is the plan's own: `hushtable infer compile` sets it")
+        if key_bytes_max is not None:
+            raise ConfigError("keys are the plan's own: `hushtable infer compile` bounds them")
         described = describe(model, plan=name)
         if isinstance(described, HybridPlanInfo):
             print_hybrid_plan(described, json)
@@ -288,7 +309,7 @@ def plan(
             return
         found = described
     else:
-        found = plan_model(model or "", users=users)
+        found = plan_model(model or "", users=users, key_bytes_max=key_bytes_max)
     _print_plan(found, json)
 
 
@@ -305,6 +326,8 @@ def _print_plan(plan: PlanInfo, as_json: bool) -> None:
         "query": f"{plan.query_bytes:,} B in {plan.ciphertexts} ciphertexts",
         "answer": f"{plan.answer_bytes:,} B",
         "keys": f"{plan.key_bytes:,} B, uploaded once ({plan.rotations} rotations)",
+        "memory": f"{plan.key_memory_bytes:,} B for each client's keys, "
+        f"{plan.map_memory_bytes:,} B for the model",
         "predicted": f"{plan.predicted_ms:,.1f} ms a query, one thread",
     }
     print_facts(facts)

@@ -36,6 +36,8 @@ class PlanInfo:
         rotations: rotations that keys are made for.
         ciphertexts: ciphertexts of one query.
         key_bytes: bytes of a client's keys, uploaded once.
+        key_memory_bytes: bytes of memory that one client's keys take at the server.
+        map_memory_bytes: bytes of memory that the prepared model takes there.
         query_bytes: bytes of one query.
         answer_bytes: bytes of one answer.
         predicted_ms: what one query takes on one thread, by the planner's cost table.
@@ -51,6 +53,8 @@ class PlanInfo:
     rotations: int
     ciphertexts: int
     key_bytes: int
+    key_memory_bytes: int
+    map_memory_bytes: int
     query_bytes: int
     answer_bytes: int
     predicted_ms: float
@@ -85,6 +89,7 @@ def compile(
     spec: _Path | None = None,
     name: str | None = None,
     users: int | None = None,
+    key_bytes_max: int | None = None,
 ) -> PlanInfo: ...
 
 
@@ -95,6 +100,7 @@ def compile(
     spec: _Path | None = None,
     name: str | None = None,
     users: int | None = None,
+    key_bytes_max: int | None = None,
     samples: npt.ArrayLike | None = None,
     fraction: int = 12,
     bits: int | None = None,
@@ -114,6 +120,8 @@ def compile(
         spec: ckks: a TOML file, the model's description; without, that of the plan which is there.
         name: the plan's name; the model's by default.
         users: ckks: users that one query carries, a power of two; 1 by default.
+        key_bytes_max: ckks: the largest keys that a client is to upload: smaller ones take the
+            server more time. Without a bound, keys are weighed against time.
         samples: hybrid: inputs ``[samples, planes, rows, columns]`` as the network will see them:
             how large numbers become is taken from them. Made-up ones by default, with more margin.
         fraction: hybrid: fraction bits of numbers and weights.
@@ -129,11 +137,12 @@ def compile(
         ModelError: weights that do not fit the description; an operator that is not supported;
             numbers that need more bits than there are.
         ModelTooDeep: a model that no 128-bit parameter set carries.
+        KeysTooLarge: keys above ``key_bytes_max`` whatever the plan.
     """
     bundle = model if isinstance(model, ModelBundle) else ModelBundle.open(model)
     if scheme == "hybrid":
-        if spec is not None or users is not None:
-            raise ConfigError("spec and users are for ckks: a network describes itself")
+        if spec is not None or users is not None or key_bytes_max is not None:
+            raise ConfigError("spec, users and key_bytes_max are for ckks")
         return compile_hybrid(
             bundle,
             name=name or bundle.name,
@@ -150,25 +159,45 @@ def compile(
         raise ConfigError(f"scheme must be ckks or hybrid, not {scheme!r}{advice}")
     if samples is not None or bits is not None:
         raise ConfigError('samples and bits are for scheme="hybrid"')
-    users = _checked(users)
     return PlanInfo.of_json(
-        _native.infer_compile(bundle.path, read_spec(spec), name=name or bundle.name, users=users)
+        _native.infer_compile(
+            bundle.path,
+            read_spec(spec),
+            name=name or bundle.name,
+            users=_checked(users),
+            key_bytes_max=_bound(key_bytes_max),
+        )
     )
 
 
-def plan(spec: _Path | str, *, users: int | None = None) -> PlanInfo:
+def plan(
+    spec: _Path | str, *, users: int | None = None, key_bytes_max: int | None = None
+) -> PlanInfo:
     """What :func:`compile` would make of a description, without weights: sizes, levels, cost.
 
     Args:
         spec: a TOML file, the model's description; or its text.
         users: as for :func:`compile`.
+        key_bytes_max: as for :func:`compile`.
 
     Raises:
         ConfigError: a file that is not there; users that are no power of two.
         ModelError: a description that says what cannot be.
         ModelTooDeep: a model that no 128-bit parameter set carries.
+        KeysTooLarge: keys above ``key_bytes_max`` whatever the plan.
     """
-    return PlanInfo.of_json(_native.infer_plan(read_description(spec), users=_checked(users)))
+    return PlanInfo.of_json(
+        _native.infer_plan(
+            read_description(spec), users=_checked(users), key_bytes_max=_bound(key_bytes_max)
+        )
+    )
+
+
+def _bound(key_bytes_max: int | None) -> int | None:
+    """A bound on bytes, of which the native module takes no number below 0 or above 64 bits."""
+    if key_bytes_max is not None and not 1 <= key_bytes_max < 2**63:
+        raise ConfigError(f"key_bytes_max is {key_bytes_max}, but must be a number of bytes")
+    return key_bytes_max
 
 
 def _checked(users: int | None) -> int | None:
