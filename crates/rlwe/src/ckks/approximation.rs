@@ -1,6 +1,6 @@
 //! Functions that are no polynomials, by ones that come near.
 
-use super::chebyshev::nearest_odd_to_one;
+use super::chebyshev::{Target, nearest};
 use super::{Basis, Error, Evaluate, Polynomial};
 
 /// A function on [−range, range] by polynomials, and how far from it they get.
@@ -13,6 +13,8 @@ pub struct Approximation {
     range: f64,
     /// Each of what the one before gives.
     stages: Vec<Polynomial>,
+    /// Whether what comes out of the stages is multiplied with t.
+    is_product: bool,
     error: f64,
 }
 
@@ -58,7 +60,32 @@ impl Approximation {
     fn interpolated(function: Function, degree: usize, range: f64) -> Result<Self, Error> {
         check_range(range)?;
         let polynomial = Polynomial::interpolate(|t| function.at(range * t), degree)?;
-        Ok(Self { function, range, stages: vec![polynomial], error: 0.0 }.measured())
+        Ok(Self::one(function, range, polynomial))
+    }
+
+    fn one(function: Function, range: f64, polynomial: Polynomial) -> Self {
+        let stages = vec![polynomial];
+        Self { function, range, stages, is_product: false, error: 0.0 }.measured()
+    }
+
+    /// ReLU on [−`range`, `range`] by the one polynomial of at most `degree` that comes nearest to it:
+    /// x / 2 + |x| / 2, where that of |x| is even. It gets about 0.14 `range` / `degree` from ReLU
+    /// (Bernstein, "Sur la meilleure approximation de |x| par des polynomes de degrés donnés", Acta
+    /// Mathematica 37, 1914), which is for models that were trained with it.
+    ///
+    /// # Errors
+    /// [`Error::Range`] for a range that is not positive and finite, [`Error::Degree`] for a degree below 2
+    /// or above 255.
+    pub fn nearest_relu(degree: usize, range: f64) -> Result<Self, Error> {
+        check_range(range)?;
+        if !(2..=DEGREE_MAX).contains(&degree) {
+            return Err(Error::Degree { found: degree, least: 2, most: DEGREE_MAX });
+        }
+        let (mut coefficients, _) = nearest(Target::Magnitude, degree, 0.0);
+        coefficients[1] = 1.0;
+        coefficients.iter_mut().for_each(|coefficient| *coefficient *= range / 2.0);
+        let polynomial = Polynomial::new(Basis::Chebyshev, coefficients)?;
+        Ok(Self::one(Function::Relu, range, polynomial))
     }
 
     /// ReLU on [−`range`, `range`] as x · (1 + sign x) / 2, the sign by a composition of odd polynomials
@@ -97,7 +124,8 @@ impl Approximation {
         last[0] = range / 2.0;
         let polynomial = |coefficients| Polynomial::new(Basis::Chebyshev, coefficients);
         let stages = stages.into_iter().map(polynomial).collect::<Result<_, _>>()?;
-        Ok(Self { function: Function::Relu, range, stages, error: 0.0 })
+        let function = Function::Relu;
+        Ok(Self { function, range, stages, is_product: true, error: 0.0 })
     }
 
     fn measured(mut self) -> Self {
@@ -136,13 +164,13 @@ impl Approximation {
 
     /// Levels that it takes.
     pub fn depth(&self) -> usize {
-        let own = usize::from(self.function == Function::Relu);
+        let own = usize::from(self.is_product);
         own + self.stages.iter().map(Polynomial::depth).sum::<usize>()
     }
 
     /// Products of two ciphertexts that it takes.
     pub fn products(&self) -> usize {
-        let own = usize::from(self.function == Function::Relu);
+        let own = usize::from(self.is_product);
         own + self.stages.iter().map(Polynomial::products).sum::<usize>()
     }
 
@@ -150,7 +178,7 @@ impl Approximation {
     pub fn at(&self, x: f64) -> f64 {
         let t = x / self.range;
         let value = self.stages.iter().fold(t, |value, stage| stage.at(value));
-        if self.function == Function::Relu { t * value } else { value }
+        if self.is_product { t * value } else { value }
     }
 
     /// Its value where the ciphertext `t` holds x / range, at `level` and `scale`.
@@ -169,8 +197,7 @@ impl Approximation {
             return Err(Error::Level { operation: "evaluate a function", found, expected });
         }
         // The product with t at the end brings it to what was asked for.
-        let is_gate = self.function == Function::Relu;
-        let (mut at, last_scale) = if is_gate {
+        let (mut at, last_scale) = if self.is_product {
             let prime = evaluator.parameters().modulus(level + 1).value() as f64;
             (expected, scale * prime / evaluator.scale(t))
         } else {
@@ -184,7 +211,7 @@ impl Approximation {
             let scale = if is_last { last_scale } else { between };
             value = stage.evaluate(evaluator, &value, at, scale)?;
         }
-        if is_gate {
+        if self.is_product {
             let mut t = t.clone();
             evaluator.drop_to(&mut t, level + 1)?;
             value = evaluator.multiply_rescale(&value, &t)?;
@@ -198,7 +225,7 @@ impl Approximation {
 fn sign(degrees: &[usize], mut low: f64) -> Vec<Vec<f64>> {
     let mut stages = Vec::with_capacity(degrees.len());
     for (index, &degree) in degrees.iter().enumerate() {
-        let (mut coefficients, error) = nearest_odd_to_one(degree, low);
+        let (mut coefficients, error) = nearest(Target::Sign, degree, low);
         if index + 1 < degrees.len() {
             // What goes on stays within [−1, 1].
             coefficients.iter_mut().for_each(|coefficient| *coefficient /= 1.0 + error);
@@ -208,6 +235,9 @@ fn sign(degrees: &[usize], mut low: f64) -> Vec<Vec<f64>> {
     }
     stages
 }
+
+/// The highest degree of ReLU's one polynomial: what exchanges' grid resolves.
+const DEGREE_MAX: usize = 255;
 
 fn check_range(range: f64) -> Result<(), Error> {
     if range.is_finite() && range > 0.0 {

@@ -37,19 +37,45 @@ pub(super) fn divide(coefficients: &[f64], giant: usize) -> (Vec<f64>, Vec<f64>)
     (quotient, remainder)
 }
 
-/// The odd polynomial of `degree` (odd) that comes nearest to 1 on [`low`, 1], and so to the sign on
-/// both sides of 0: its coefficients in T_0 to T_degree, and how far from 1 it gets.
+/// What a polynomial of one parity is to come near, on [low, 1] and so on [−1, −low].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The sign, which is odd: 1.
+    Sign,
+    /// |x|, which is even: x.
+    Magnitude,
+}
+
+impl Target {
+    fn at(self, x: f64) -> f64 {
+        match self {
+            Self::Sign => 1.0,
+            Self::Magnitude => x,
+        }
+    }
+
+    /// The lowest power that a polynomial of its parity has.
+    fn parity(self) -> usize {
+        match self {
+            Self::Sign => 1,
+            Self::Magnitude => 0,
+        }
+    }
+}
+
+/// The polynomial of `target`'s parity and of at most `degree` (at least 1) that comes nearest to it on
+/// [`low`, 1], and so on both sides of 0: its coefficients in T_0 to T_degree, and how far off it gets.
 ///
 /// Remez's exchange. For a unique best one among k coefficients, the error takes its largest value
 /// k + 1 times, with alternating signs: points where it might are moved to where it does.
-pub(super) fn nearest_odd_to_one(degree: usize, low: f64) -> (Vec<f64>, f64) {
-    let count = degree.div_ceil(2);
+pub(super) fn nearest(target: Target, degree: usize, low: f64) -> (Vec<f64>, f64) {
+    let count = (degree - target.parity()) / 2 + 1;
     let mut points: Vec<f64> =
         (0..=count).map(|index| place(low, index as f64 / count as f64)).collect();
     let mut coefficients = vec![0.0; degree + 1];
     for _ in 0..EXCHANGES {
-        solve(&points, &mut coefficients);
-        let error = |x: f64| sum(&coefficients, x) - 1.0;
+        solve(target, &points, &mut coefficients);
+        let error = |x: f64| sum(&coefficients, x) - target.at(x);
         let extrema = alternating_extrema(&error, low);
         if extrema.len() < points.len() {
             break;
@@ -59,26 +85,27 @@ pub(super) fn nearest_odd_to_one(degree: usize, low: f64) -> (Vec<f64>, f64) {
         let smallest = |run: &[f64]| run.iter().map(|&x| error(x).abs()).fold(f64::MAX, f64::min);
         let best = windows.max_by(|a, b| smallest(a).total_cmp(&smallest(b)));
         let best = best.expect("at least one run").to_vec();
-        let change = best.iter().zip(&points).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
+        let is_settled = best.iter().zip(&points).all(|(a, b)| (a - b).abs() <= 1e-7 * b);
         points = best;
-        if change < 1e-7 {
+        if is_settled {
             break;
         }
     }
-    let error = |x: f64| sum(&coefficients, x) - 1.0;
+    let error = |x: f64| sum(&coefficients, x) - target.at(x);
     let extrema = alternating_extrema(&error, low);
     let largest = extrema.iter().map(|&x| error(x).abs()).fold(0.0, f64::max);
     (coefficients, largest)
 }
 
-/// The odd coefficients of the polynomial that misses 1 by one number, with alternating signs, at all
+/// The coefficients of the polynomial that misses `target` by one number, with alternating signs, at all
 /// `points`.
-fn solve(points: &[f64], coefficients: &mut [f64]) {
-    let size = points.len();
+fn solve(target: Target, points: &[f64], coefficients: &mut [f64]) {
+    let (size, parity) = (points.len(), target.parity());
     let row = |(index, &x): (usize, &f64)| {
         let angle = x.min(1.0).acos();
-        let mut row: Vec<f64> = (0..size - 1).map(|k| ((2 * k + 1) as f64 * angle).cos()).collect();
-        row.extend([if index % 2 == 0 { 1.0 } else { -1.0 }, 1.0]);
+        let powers = (0..size - 1).map(|k| parity + 2 * k);
+        let mut row: Vec<f64> = powers.map(|power| (power as f64 * angle).cos()).collect();
+        row.extend([if index % 2 == 0 { 1.0 } else { -1.0 }, target.at(x)]);
         row
     };
     let mut rows: Vec<Vec<f64>> = points.iter().enumerate().map(row).collect();
@@ -97,12 +124,12 @@ fn solve(points: &[f64], coefficients: &mut [f64]) {
         }
     }
     for k in 0..size - 1 {
-        coefficients[2 * k + 1] = rows[k][size] / rows[k][k];
+        coefficients[parity + 2 * k] = rows[k][size] / rows[k][k];
     }
 }
 
-/// The point of [`low`, 1] at a share of the way, as extrema lie: an odd polynomial is x times one of
-/// x², whose extrema are about Chebyshev's.
+/// The point of [`low`, 1] at a share of the way, as extrema lie: a polynomial of one parity is one of x²,
+/// or x times one, and its extrema are about Chebyshev's.
 fn place(low: f64, share: f64) -> f64 {
     let (middle, half) = ((1.0 + low * low) / 2.0, (1.0 - low * low) / 2.0);
     (middle - half * (PI * share).cos()).sqrt().max(low)
@@ -152,7 +179,7 @@ mod tests {
     #[test]
     fn the_nearest_odd_polynomials_alternate() {
         for (degree, low) in [(3, 0.2), (7, 0.05), (15, 0.003), (27, 0.3)] {
-            let (coefficients, largest) = nearest_odd_to_one(degree, low);
+            let (coefficients, largest) = nearest(Target::Sign, degree, low);
             assert!(coefficients.iter().step_by(2).all(|&even| even == 0.0));
             // By de la Vallée Poussin, no odd polynomial of the degree misses 1 by less than the
             // smallest of as many alternating errors as it has coefficients, and one.
@@ -164,7 +191,7 @@ mod tests {
         }
         // By hand: x · (a + b x²) on [0.5, 1] is nearest to 1 with its extrema at both ends and
         // inside, where the derivative a + 3 b x² is 0.
-        let (coefficients, largest) = nearest_odd_to_one(3, 0.5);
+        let (coefficients, largest) = nearest(Target::Sign, 3, 0.5);
         let b = 4.0 * coefficients[3];
         let a = coefficients[1] - 3.0 * coefficients[3];
         let inside = (-a / (3.0 * b)).sqrt();

@@ -21,6 +21,16 @@ pub enum Error {
     /// The core refused.
     #[error(transparent)]
     Core(#[from] crate::Error),
+    /// The degree of a polynomial that is to come near a function.
+    #[error("a polynomial of degree {found}: possible are {least} to {most}")]
+    Degree {
+        /// What was asked for.
+        found: usize,
+        /// The lowest that is possible.
+        least: usize,
+        /// The highest.
+        most: usize,
+    },
     /// The degrees of polynomials that are to make a sign.
     #[error("polynomials of degrees {found:?} for the sign: they must be odd, and at least one")]
     Degrees {

@@ -69,12 +69,20 @@ fn constants_and_bad_coefficients() {
         assert!(matches!(refused, Err(Error::Value { index: 2, .. })));
     }
     for bad in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
-        let refused = [Approximation::silu(7, bad), Approximation::relu(&[3], bad)];
+        let refused = [
+            Approximation::silu(7, bad),
+            Approximation::relu(&[3], bad),
+            Approximation::nearest_relu(31, bad),
+        ];
         assert!(refused.iter().all(|refused| matches!(refused, Err(Error::Range { .. }))));
     }
     for bad in [&[3, 4][..], &[]] {
         let refused = Approximation::relu(bad, 1.0);
         assert!(matches!(refused, Err(Error::Degrees { found }) if found == bad));
+    }
+    for bad in [0, 1, 256] {
+        let refused = Approximation::nearest_relu(bad, 1.0);
+        assert!(matches!(refused, Err(Error::Degree { found, .. }) if found == bad));
     }
     assert!(
         Polynomial::interpolate(|x| 1.0 / x, 2).is_err()
@@ -95,6 +103,9 @@ fn functions_come_as_near_as_is_said() {
         (Approximation::sigmoid(31, 8.0).unwrap(), 5, -13.0),
         (relu(&[15, 15, 27]), 14, -10.0),
         (relu(&[7, 7]), 7, -3.0),
+        (Approximation::nearest_relu(31, 8.0).unwrap(), 5, -4.7),
+        (Approximation::nearest_relu(63, 8.0).unwrap(), 6, -5.7),
+        (Approximation::nearest_relu(127, 8.0).unwrap(), 7, -6.8),
     ] {
         let (function, range) = (approximation.function(), approximation.range());
         let error = approximation.error();
@@ -124,4 +135,41 @@ fn functions_come_as_near_as_is_said() {
         assert!(matches!(refused, Err(Error::Level { .. })));
     }
     assert_eq!(Function::Relu.at(-3.0), 0.0);
+}
+
+#[test]
+fn no_polynomial_of_its_degree_is_nearer_to_relu() {
+    // Largest errors on [−8, 8] as another program's exchange has them.
+    for (degree, published) in [(15, 0.080), (31, 0.037), (63, 0.018), (127, 0.0089)] {
+        let relu = Approximation::nearest_relu(degree, 8.0).unwrap();
+        let [polynomial] = relu.stages() else { panic!("{} stages", relu.stages().len()) };
+        let coefficients = polynomial.coefficients();
+        // Beside x / 2 it is even, so that degree 31 has 30.
+        assert_eq!((polynomial.degree(), coefficients[1]), (degree - 1, 4.0));
+        assert!(coefficients.iter().skip(3).step_by(2).all(|&odd| odd == 0.0));
+        // x = 8 cos θ, dense and with both ends and 0.
+        let half = 40 * degree;
+        let error = |step: usize| {
+            let angle = std::f64::consts::FRAC_PI_2 * step as f64 / half as f64;
+            let terms = coefficients.iter().enumerate();
+            let sum: f64 = terms.map(|(k, c)| c * (k as f64 * angle).cos()).sum();
+            sum - (8.0 * angle.cos()).max(0.0)
+        };
+        let errors: Vec<f64> = (0..=2 * half).map(error).collect();
+        let largest = errors.iter().fold(0.0f64, |largest, error| largest.max(error.abs()));
+        assert!((largest / published - 1.0).abs() < 0.012, "{degree}: {largest}");
+        assert!((relu.error() / largest - 1.0).abs() < 1e-3, "{} {largest}", relu.error());
+        // Of |x|, degree times error comes to Bernstein's constant, as 1 / degree² goes.
+        let even = (degree - 1) as f64;
+        let constant = largest / 4.0 * even + 4.0 * 0.043_97 / (even * even);
+        assert!((constant - 0.280_169).abs() < 3e-5, "{constant}");
+        // As large at degree + 2 places, with alternating signs: by Chebyshev's theorem none is nearer.
+        let mut last = 0.0;
+        let mut turns = 0;
+        for &error in errors.iter().filter(|error| error.abs() > largest * 0.999) {
+            turns += usize::from(error.signum() != last);
+            last = error.signum();
+        }
+        assert!(turns >= degree + 2, "{degree}: {turns}");
+    }
 }
