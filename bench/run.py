@@ -199,11 +199,20 @@ def shards(quick: bool) -> list[list[str]]:
     ]
 
 
+def infer_layers(quick: bool) -> list[list[str]]:
+    """Encrypted models by their activation; Criteo's with a range take many gigabytes."""
+    models = ["uci-silu", "uci-relu", "uci-relu-composite"]
+    if not quick:
+        models += ["criteo", "criteo-silu", "criteo-relu"]
+    return [["infer", "--model", model, "--threads", "1", "--runs", "1"] for model in models]
+
+
 SUITES = {
     "ckks": ckks,
     "cpu": two_servers,
     "gpu-pir-cpu": gpu_pir,
     "hybrid": hybrid,
+    "infer-layers": infer_layers,
     "shares": shares,
     "load": load,
     "onion": onion,

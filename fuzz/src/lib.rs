@@ -160,7 +160,7 @@ pub fn small_dlrm() -> Dlrm {
 /// A server of a small model, and a client of it.
 pub fn small_inference() -> (dlrm::Client, dlrm::Engine) {
     let model = small_dlrm();
-    let weights = bench::synthetic_weights(&model, 1).expect("weights of its shapes");
+    let weights = bench::synthetic_weights(&model, None, 1).expect("weights of its shapes");
     let costs = CostTable::shipped().expect("the table that is shipped");
     let plan = dlrm::plan(&model, &weights, Goal::default(), &costs).expect("a small plan");
     let engine = dlrm::Engine::new(&plan, &weights, Platform::detect()).expect("its engine");

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from hushtable.server import _affinity, make_certificates
 
 from . import native, paper_networks
 from .measure.floors import multiply_ns, transform_floor
+from .measure.memory import peak_bytes
 from .measure.records import bench_record
 
 __all__ = ["COST_FORMAT", "Characterised", "measure", "read_cost"]
@@ -265,7 +265,7 @@ def measure(
                 say("online")
                 online = client.predict(image.astype(np.float32)).stats[0]
                 found.append((offline, online))
-            memory = (_peak_bytes(os.getpid()), _peak_bytes(server.process.pid))
+            memory = (peak_bytes(), peak_bytes(server.process.pid))
     say("both parties in one process, for the time of each part")
     bench = native.HybridBench(network, size, verify_uploads=verify_uploads)
     counts = json.loads(bench.counts(client_garbles=client_garbles))
@@ -284,13 +284,3 @@ def _own_cores() -> tuple[set[int] | None, set[int] | None]:
     if len(allowed) < 2:
         return None, None
     return {allowed[0]}, {allowed[1]}
-
-
-def _peak_bytes(process: int) -> int:
-    """The most memory that a process held."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
-        line = next(line for line in lines if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -24,6 +24,7 @@ def test_one_linear_map_is_closer(record: dict[str, Any]) -> None:
     assert (record["unit"], record["threads"]) == ("ms", 1)
     detail = record["detail"]
     assert detail["ratio"] == pytest.approx(detail["coded_ms"] / record["value"])
+    assert detail["same_ring_ratio"] == pytest.approx(detail["coded_ms"] / detail["same_ring_ms"])
     assert (detail["coded_levels"], detail["linear_levels"]) == (10, 1)
     assert detail["linear_error"] < 1e-4 < detail["coded_error"] < 0.02
     assert detail["linear_degree"] < detail["coded_degree"]

@@ -102,6 +102,15 @@ pub(crate) fn infer_shareable(
     Ok(shared.map_err(Failure::from)?.into_pyarray(py).unbind())
 }
 
+/// The polynomial that a model with `relu_degree` has in ReLU's place: coefficients of Chebyshev's T_0 and on, on
+/// [-1, 1]. On [-r, r] it is r times that of x / r.
+#[pyfunction]
+pub(crate) fn relu_coefficients(py: Python<'_>, degree: usize) -> PyResult<Py<PyArray1<f64>>> {
+    let coefficients =
+        py.detach(|| dlrm::gate::relu_coefficients(degree)).map_err(Failure::from)?;
+    Ok(coefficients.into_pyarray(py).unbind())
+}
+
 /// A compiled model in this process.
 #[pyclass(frozen, module = "hushtable._native", name = "CkksModel")]
 pub(crate) struct NativeCkksModel {

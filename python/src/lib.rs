@@ -85,6 +85,7 @@ mod _native {
     #[pymodule_export]
     use super::infer_ckks::{
         NativeCkksModel, infer_compile, infer_describe, infer_plan, infer_shareable, infer_trace,
+        relu_coefficients,
     };
     #[pymodule_export]
     use super::infer_project::{known_backends, paper_trace, project_trace};
@@ -170,7 +171,7 @@ mod _native {
         #[pymodule_export]
         use crate::bench::hybrid::{HybridBench, hybrid_network};
         #[pymodule_export]
-        use crate::bench::infer::infer_seconds;
+        use crate::bench::infer::{infer_models, infer_seconds};
         #[pymodule_export]
         use crate::bench::model::NativeModelBench;
         #[pymodule_export]

@@ -346,7 +346,12 @@ def test_the_benchmark_says_what_a_prediction_takes(record: dict[str, Any]) -> N
     assert detail["error_bits"] >= 10
     for name in ("up_bytes", "down_bytes", "key_bytes", "memory_bytes"):
         assert detail[name] > 0
-    assert run("bench", "infer", "--model", "other").returncode == 2
+    refused = run("bench", "infer", "--model", "other")
+    assert refused.returncode == 2
+    # As the module has them and the help names them.
+    shown = run("bench", "infer", "--help").stdout
+    for name in ("uci-relu-composite", "criteo-silu", "criteo-relu"):
+        assert name in refused.stderr and name in shown
 
 
 @pytest.mark.timed

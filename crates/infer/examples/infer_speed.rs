@@ -1,9 +1,11 @@
-//! Times encrypted recommendation: `infer_speed uci|criteo|criteo-large [RUNS [THRESHOLD [MAP_BYTES]]]`,
-//! `infer_speed lookup [RUNS]`; `infer_speed calibrate MACHINE` prints a table of costs.
+//! Times encrypted recommendation: `infer_speed MODEL [RUNS [THRESHOLD [MAP_BYTES]]]` with a name of
+//! `bench::PUBLISHED`, of which THRESHOLD counts for Criteo's; `infer_speed lookup [RUNS]`; `infer_speed calibrate MACHINE` prints a table of costs.
 
 use std::error::Error;
 
-use hushtable_infer::dlrm::bench::{Shape, measure, measure_lookup, synthetic_weights};
+use hushtable_infer::dlrm::bench::{
+    PUBLISHED, Published, Shape, measure, measure_lookup, synthetic_weights,
+};
 use hushtable_infer::dlrm::cost::{CostTable, calibrate};
 use hushtable_infer::dlrm::planner::{Prediction, describe};
 use hushtable_infer::dlrm::{Goal, MAP_BYTES_MAX, plan};
@@ -22,14 +24,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", serde_json::to_string_pretty(&measured)?);
         return Ok(());
     }
-    let shape = match argument(0) {
-        "uci" => Shape::Uci,
-        "criteo-large" => Shape::Criteo { threshold: 5_000_000 },
-        "criteo" => Shape::Criteo { threshold: argument(2).parse().unwrap_or(500) },
-        other => return Err(format!("{other:?} is none of uci, criteo, criteo-large").into()),
-    };
-    let (dlrm, costs) = (shape.dlrm()?, CostTable::shipped()?);
-    let weights = synthetic_weights(&dlrm, 1)?;
+    let mut model = Published::named(argument(0)).ok_or_else(|| {
+        format!("{:?} is none of {}", argument(0), PUBLISHED.map(|model| model.name).join(", "))
+    })?;
+    if let (Shape::Criteo { .. }, Ok(threshold)) = (model.shape, argument(2).parse()) {
+        model.shape = Shape::Criteo { threshold };
+    }
+    let (dlrm, costs) = (model.dlrm()?, CostTable::shipped()?);
+    let weights = synthetic_weights(&dlrm, model.range, 1)?;
     let plan = plan(&dlrm, &weights, Goal::default(), &costs)?;
     print!("{}", describe(&plan, &Prediction::of(&plan, &costs, Platform::detect())?));
     let runs = argument(1).parse().unwrap_or(3);

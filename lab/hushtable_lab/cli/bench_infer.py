@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import resource
 from typing import Annotated, Any
 
 import typer
@@ -14,20 +13,22 @@ from hushtable.errors import ConfigError
 
 from .. import native
 from ..measure.floors import ckks_floor
+from ..measure.memory import peak_bytes
 from ..measure.records import bench_record
-
-#: The most rows of a table that stays whole, by the model's name; None for that of the heart data.
-_THRESHOLDS: dict[str, int | None] = {"uci": None, "criteo": 500, "criteo-large": 5_000_000}
 
 
 @command(
     "hushtable bench infer --model uci --threads 1 --json",
     "hushtable bench infer --model criteo --runs 1",
-    "hushtable bench infer --model criteo-large --runs 1 --json",
+    "hushtable bench infer --model criteo-relu --runs 1 --json",
 )
 def infer(
     model: Annotated[
-        str, typer.Option(help="uci, criteo (low thresholds) or criteo-large.")
+        str,
+        typer.Option(
+            help="uci, criteo (low thresholds) or criteo-large, with squares; uci-silu, uci-relu, "
+            "uci-relu-composite, criteo-silu or criteo-relu."
+        ),
     ] = "uci",
     threads: Annotated[
         int, typer.Option(help="Threads of a query: 1. A server computes one query a thread.")
@@ -39,17 +40,19 @@ def infer(
 
     That is encrypting the features, computing on them, and opening the answer, of one user. Keys
     and the model are prepared before. The floor counts the server's operations alone. Each logit
-    is compared with the model in the clear; the error is that of the worst. Weights are
-    synthetic, squares are the activations.
+    is compared with the model in the clear; the error is that of the worst, and one that is no
+    number or above 1/64 ends the run. Weights are synthetic. Memory is the most that this process
+    held: client and server.
     """
-    if model not in _THRESHOLDS:
-        raise ConfigError(f"--model is {model!r}, but must be {', '.join(_THRESHOLDS)}")
+    models = native.infer_models()
+    if model not in models:
+        raise ConfigError(f"--model is {model!r}, but must be {', '.join(models)}")
     if threads != 1:
         raise ConfigError(f"--threads is {threads}, but a query is computed by 1")
     if not 1 <= runs <= 1000:
         raise ConfigError(f"--runs is {runs}, but must be 1 to 1000")
     note("planning, making keys, preparing the model")
-    measured = json_.loads(native.infer_seconds(threshold=_THRESHOLDS[model], runs=runs))
+    measured = json_.loads(native.infer_seconds(model=model, runs=runs))
     print_bench(_record(model, runs, measured), json)
 
 
@@ -67,5 +70,5 @@ def _record(model: str, runs: int, measured: dict[str, Any]) -> dict[str, Any]:
         _native.ring_kernel(),
         bound=floor.bound,
         **measured,
-        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        memory_bytes=peak_bytes(),
     )

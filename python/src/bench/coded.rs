@@ -29,9 +29,18 @@ pub(crate) fn coded_lookup(
     }
     let compared = py.detach(|| compare(dim, base, digits, runs, Platform::detect()));
     let compared = compared.map_err(|error| Failure::new("Error", error))?;
+    for found in [&compared.coded, &compared.linear, &compared.same_ring] {
+        // Written so that what is no number is refused.
+        if !(found.error <= ERROR_MAX) {
+            let text = format!("a lookup is off by {}: nothing was measured", found.error);
+            return Err(Failure::new("Error", text).into());
+        }
+    }
     Ok(serde_json::to_string(&compared).expect("numbers"))
 }
 
+/// CodedHELUT's indicator is within 2 % of 0 and 1 before it is cleaned.
+const ERROR_MAX: f64 = 0.02;
 /// An embedding's numbers fit the slots of the smallest ring.
 const DIM_MAX: usize = 4096;
 const DIGITS_MAX: usize = 16;

@@ -15,7 +15,7 @@ use super::{DigitTables, Indicator};
 /// One way's figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// N, the smallest that carries the levels at 128 bits.
+    /// N.
     pub degree: usize,
     /// Levels that the lookup takes.
     pub levels: usize,
@@ -38,10 +38,12 @@ pub struct Comparison {
     pub base: usize,
     /// Tokens of an index.
     pub digits: usize,
-    /// CodedHELUT.
+    /// CodedHELUT, in the smallest ring that carries its levels at 128 bits.
     pub coded: Figures,
-    /// One-hots from the client, and one linear map.
+    /// One-hots from the client, and one linear map, in the smallest ring that carries that.
     pub linear: Figures,
+    /// The same map in CodedHELUT's ring.
+    pub same_ring: Figures,
 }
 
 /// Looks one embedding of `dim` numbers up both ways, `runs` times, on one thread: an index of
@@ -68,7 +70,7 @@ pub fn compare(
     let expected = tables.lookup(&tokens);
 
     let levels = indicator.depth() + 1;
-    let setting = Setting::new(levels, platform, |parameters| {
+    let setting = Setting::new(levels, LOG2_MIN, platform, |parameters| {
         let width = tables.width();
         let doublings = (0..width.ilog2()).map(|doubling| 1 << doubling);
         let mut spec = KeySpec::at_every_level(parameters, []);
@@ -84,14 +86,14 @@ pub fn compare(
             Ok((found, started.elapsed().as_secs_f64() * 1e3))
         })?;
 
-    let setting = Setting::new(1, platform, |parameters| {
-        let map = tables.map(parameters.slots()).expect("embeddings fit");
-        let (babies, giants) = tables.split().rotations(map.steps());
-        let rotations = babies.into_iter().chain(giants);
-        KeySpec { products: None, ..KeySpec::at_every_level(parameters, rotations) }
-    })?;
-    let map = tables.map(setting.parameters.slots())?;
-    let linear =
+    let linear = |log2_min: u32| {
+        let setting = Setting::new(1, log2_min, platform, |parameters| {
+            let map = tables.map(parameters.slots()).expect("embeddings fit");
+            let (babies, giants) = tables.split().rotations(map.steps());
+            let rotations = babies.into_iter().chain(giants);
+            KeySpec { products: None, ..KeySpec::at_every_level(parameters, rotations) }
+        })?;
+        let map = tables.map(setting.parameters.slots())?;
         setting.time(runs, &tables.one_hot(&tokens), &expected, |evaluator, one_hot| {
             let prepared =
                 evaluator.prepare(&map, tables.split(), 1, setting.parameters.scale())?;
@@ -99,9 +101,14 @@ pub fn compare(
             let mut found = evaluator.transform(&[&prepared], &[one_hot])?;
             evaluator.rescale(&mut found)?;
             Ok((vec![found], started.elapsed().as_secs_f64() * 1e3))
-        })?;
-    Ok(Comparison { dim, base, digits, coded, linear })
+        })
+    };
+    let (same_ring, linear) = (linear(coded.degree.ilog2())?, linear(LOG2_MIN)?);
+    Ok(Comparison { dim, base, digits, coded, linear, same_ring })
 }
+
+/// log2 of the smallest ring.
+const LOG2_MIN: u32 = 13;
 
 /// Parameters, a client and its keys.
 struct Setting {
@@ -113,9 +120,10 @@ struct Setting {
 }
 
 impl Setting {
-    /// Of the smallest ring that carries `levels` levels at 128 bits.
+    /// Of the smallest ring from 2^`log2_min` on that carries `levels` levels at 128 bits.
     fn new(
         levels: usize,
+        log2_min: u32,
         platform: Platform,
         keys: impl Fn(&Parameters) -> KeySpec,
     ) -> Result<Self, Error> {
@@ -124,8 +132,8 @@ impl Setting {
             let spec = ParameterSpec::of_bits("lookup", 1 << log2, bits, levels, 1)?;
             Parameters::new(spec, platform)
         };
-        let mut parameters = of_degree(13);
-        for log2 in 14..=16 {
+        let mut parameters = of_degree(log2_min);
+        for log2 in log2_min + 1..=16 {
             if parameters.is_err() {
                 parameters = of_degree(log2);
             }
@@ -193,5 +201,7 @@ mod tests {
         assert_eq!((found.coded.ciphertexts, found.linear.ciphertexts), (5, 1));
         assert_eq!((found.coded.levels, found.linear.levels), (10, 1));
         assert!(found.coded.degree > found.linear.degree);
+        assert_eq!(found.same_ring.degree, found.coded.degree);
+        assert!(found.same_ring.error < 1e-4 && found.same_ring.levels == 1, "{found:?}");
     }
 }

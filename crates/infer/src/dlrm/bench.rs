@@ -19,7 +19,7 @@ use super::floor::Floor;
 use super::layout::{Input, Values, own_lanes};
 use super::plan::Plan;
 use super::planner::{Goal, Prediction, plan};
-use super::reference::forward;
+use super::reference::{Forward, forward, forward_relu};
 use super::spec::{Activation, Dlrm, DlrmSpec, FeatureSpec, Interaction};
 use super::terms::Terms;
 use super::weights::{Tensor, Tensors, Weights};
@@ -36,6 +36,66 @@ pub enum Shape {
         threshold: u64,
     },
 }
+
+/// A model of a published shape, with its activation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Published {
+    /// What it is asked for by.
+    pub name: &'static str,
+    /// Its layers and tables.
+    pub shape: Shape,
+    /// What stands between layers.
+    pub activation: Activation,
+    /// The degree of the one polynomial in ReLU's place, if there is one.
+    pub relu_degree: Option<usize>,
+    /// The end of the range of activations' inputs, as trained models have it; `None` for squares.
+    pub range: Option<f32>,
+}
+
+impl Published {
+    const fn squares(name: &'static str, shape: Shape) -> Self {
+        Self { name, shape, activation: Activation::Square, relu_degree: None, range: None }
+    }
+
+    const fn relu(name: &'static str, shape: Shape, degree: Option<usize>, range: f32) -> Self {
+        let range = Some(range);
+        Self { name, shape, activation: Activation::Relu, relu_degree: degree, range }
+    }
+
+    const fn silu(name: &'static str, shape: Shape, range: f32) -> Self {
+        let range = Some(range);
+        Self { name, shape, activation: Activation::Silu, relu_degree: None, range }
+    }
+
+    /// The one of this name, of [`PUBLISHED`].
+    pub fn named(name: &str) -> Option<Self> {
+        PUBLISHED.into_iter().find(|model| model.name == name)
+    }
+
+    /// Its architecture.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] never.
+    pub fn dlrm(self) -> Result<Dlrm, Error> {
+        let (activation, relu_degree) = (self.activation, self.relu_degree);
+        Dlrm::new(DlrmSpec { activation, relu_degree, ..self.shape.dlrm()?.spec().clone() })
+    }
+}
+
+const CRITEO: Shape = Shape::Criteo { threshold: 500 };
+
+/// The models that are measured. Ranges are those of docs/encrypted-models.md's recipes.
+pub const PUBLISHED: [Published; 8] = [
+    Published::squares("uci", Shape::Uci),
+    Published::silu("uci-silu", Shape::Uci, 2.0),
+    Published::relu("uci-relu", Shape::Uci, Some(31), 4.0),
+    Published::relu("uci-relu-composite", Shape::Uci, None, 4.0),
+    Published::squares("criteo", CRITEO),
+    Published::silu("criteo-silu", CRITEO, 6.0),
+    Published::relu("criteo-relu", CRITEO, Some(63), 5.0),
+    Published::squares("criteo-large", Shape::Criteo { threshold: 5_000_000 }),
+];
 
 impl Shape {
     /// The architecture, with squares.
@@ -63,6 +123,7 @@ impl Shape {
             dim,
             interaction: Interaction::Concat,
             activation: Activation::Square,
+            relu_degree: None,
             bottom_activates_last: false,
             base: 4,
             threshold,
@@ -71,12 +132,19 @@ impl Shape {
     }
 }
 
-/// Weights for a model with squares: every layer's outputs have about unit variance, so that squares
-/// neither grow nor vanish.
+/// Weights with which every layer's outputs deviate by about a sixth of `range` from zero, or by 1 without
+/// one: activations stay inside, and squares neither grow nor vanish.
 ///
 /// # Errors
-/// [`Error::MissingTensor`] never.
-pub fn synthetic_weights(dlrm: &Dlrm, seed: u64) -> Result<Weights, Error> {
+/// [`Error::MissingTensor`] for an activation that needs a range, and none.
+pub fn synthetic_weights(dlrm: &Dlrm, range: Option<f32>, seed: u64) -> Result<Weights, Error> {
+    // The mean square of an activation of a unit deviation's normal number.
+    let activated = match dlrm.spec().activation {
+        Activation::Square => 3.0,
+        Activation::Silu => 0.36,
+        Activation::Relu | Activation::Polynomial => 0.5,
+    };
+    let deviation = range.map_or(1.0, |range| f64::from(range) / 6.0);
     let mut random = Random(seed | 1);
     let mut tensors = Tensors::new();
     let mut put = |name: String, shape: Vec<usize>, scale: f64| {
@@ -86,18 +154,29 @@ pub fn synthetic_weights(dlrm: &Dlrm, seed: u64) -> Result<Weights, Error> {
     };
     let dim = dlrm.spec().dim;
     for (index, digits) in dlrm.digits().iter().enumerate() {
-        let scale = (3.0 / digits.count() as f64).sqrt();
+        let scale = deviation * (3.0 / digits.count() as f64).sqrt();
         put(format!("emb_l.{index}.weight"), vec![digits.slots(), dim], scale);
     }
     for (part, shapes) in [("bot", dlrm.bottom()), ("top", dlrm.top())] {
         for (index, shape) in shapes.iter().enumerate() {
-            let is_first = index == 0;
-            // A square of unit variance has mean square 3; a uniform number of ±√3 has 1.
-            let mean_square = if is_first { 1.0 } else { 3.0 };
-            let scale = (3.0 / (mean_square * shape.inputs as f64)).sqrt();
+            // A client's features deviate by 1, what joins by `deviation`. A uniform number of ±√3 deviates by 1.
+            let (factor, mean_square) = match (part, index) {
+                ("bot", 0) => (deviation, 1.0),
+                (_, 0) => (1.0, 1.0),
+                _ => (1.0, activated),
+            };
+            let scale = factor * (3.0 / (mean_square * shape.inputs as f64)).sqrt();
             let name = |what: &str| format!("{part}_l.{}.{what}", 2 * index);
             put(name("weight"), vec![shape.outputs, shape.inputs], scale);
-            put(name("bias"), vec![shape.outputs], 0.1);
+            put(name("bias"), vec![shape.outputs], 0.1 * deviation);
+        }
+    }
+    for (part, shapes) in [("bot", dlrm.bottom()), ("top", dlrm.top())] {
+        for (index, _) in shapes.iter().enumerate().filter(|(_, shape)| shape.is_activated) {
+            if let Some(range) = range {
+                let range = Tensor { shape: vec![1], values: vec![range] };
+                tensors.insert(format!("{part}_a.{index}.range"), range);
+            }
         }
     }
     Weights::new(dlrm, tensors)
@@ -136,6 +215,9 @@ pub struct Measured {
     pub prepare_ms: f64,
     /// −log2 of the largest error of a logit against the clear reference.
     pub error_bits: f64,
+    /// The largest distance of a clear logit to that of the same weights with ReLU itself, where a polynomial
+    /// stands for it.
+    pub relu_distance: Option<f64>,
     /// N.
     pub degree: usize,
     /// Levels.
@@ -153,7 +235,8 @@ pub struct Measured {
 /// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest.
 ///
 /// # Errors
-/// As planning, compiling and answering.
+/// As planning, compiling and answering; [`Error::Range`] for weights that leave an activation's range,
+/// [`Error::Wrong`] for a logit that is none of the model's.
 pub fn measure(
     dlrm: &Dlrm,
     weights: &Weights,
@@ -174,6 +257,7 @@ pub fn measure(
     let keygen_ms = since(start);
     let keys = engine.keys(&client.keys().collect::<Vec<_>>().concat())?;
     let (mut client_ms, mut server_ms, mut error) = (f64::INFINITY, f64::INFINITY, 0.0f64);
+    let mut relu_distance = dlrm.spec().relu_degree.map(|_| 0.0f64);
     for run in 0..runs.max(1) {
         let (dense, indices) = synthetic_features(dlrm, 77 + run as u64);
         let start = Instant::now();
@@ -186,8 +270,13 @@ pub fn measure(
         let logits = client.open(&answer)?;
         client_ms = client_ms.min(asked_ms + since(start));
         let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
-        let expected = forward(dlrm, weights, &dense, &indices)?.logit;
-        error = error.max((logits[0] - expected).abs());
+        let expected = forward(dlrm, weights, &dense, &indices)?;
+        check_ranges(weights, &expected)?;
+        error = error.max(distance(logits[0], expected.logit)?);
+        if let Some(largest) = &mut relu_distance {
+            let relu = forward_relu(dlrm, weights, &dense, &indices)?;
+            *largest = largest.max((relu.logit - expected.logit).abs());
+        }
     }
     Ok(Measured {
         client_ms,
@@ -199,7 +288,8 @@ pub fn measure(
         key_memory_bytes: keys.memory_bytes(),
         keygen_ms,
         prepare_ms,
-        error_bits: -error.log2(),
+        error_bits: -error.max(f64::MIN_POSITIVE).log2(),
+        relu_distance,
         degree: plan.parameters.degree,
         levels: plan.parameters.moduli.len() - 1,
         ciphertexts: client.terms().ciphertexts(),
@@ -209,13 +299,39 @@ pub fn measure(
     })
 }
 
-/// Plans and measures a model of a published shape with synthetic weights.
+/// That no activation of the clear reference left its range, where nothing is promised.
+fn check_ranges(weights: &Weights, found: &Forward) -> Result<(), Error> {
+    let trained = weights.bottom_trained.iter().chain(&weights.top_trained);
+    for (seen, trained) in found.seen.iter().zip(trained) {
+        let Some(limit) = trained.range else { continue };
+        if let Some(&value) = seen.inputs.iter().find(|x| !(x.abs() <= limit)) {
+            return Err(Error::Range { layer: seen.layer.clone(), value, limit });
+        }
+    }
+    Ok(())
+}
+
+/// How far an opened logit is from the reference's: time is of right answers only.
+fn distance(found: f64, expected: f64) -> Result<f64, Error> {
+    let error = (found - expected).abs();
+    // Written so that what is no number is refused.
+    if error <= ERROR_MAX {
+        return Ok(error);
+    }
+    Err(Error::Wrong { found, expected })
+}
+
+/// Plans and measures a published model with synthetic weights.
 ///
 /// # Errors
 /// As [`measure`].
-pub fn measure_shape(shape: Shape, runs: usize, map_bytes_max: usize) -> Result<Measured, Error> {
-    let dlrm = shape.dlrm()?;
-    let weights = synthetic_weights(&dlrm, 1)?;
+pub fn measure_published(
+    model: Published,
+    runs: usize,
+    map_bytes_max: usize,
+) -> Result<Measured, Error> {
+    let dlrm = model.dlrm()?;
+    let weights = synthetic_weights(&dlrm, model.range, 1)?;
     let costs = CostTable::shipped()?;
     let plan = plan(&dlrm, &weights, Goal::default(), &costs)?;
     measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)
@@ -300,7 +416,7 @@ pub fn measure_lookup(runs: usize) -> Result<Lookup, Error> {
         for (table, &row) in wanted.iter().enumerate() {
             for value in 0..DIM {
                 let expected = rows[(table * ROWS + row) * DIM + value];
-                error = error.max((found[value * lanes + table] - expected).abs());
+                error = error.max(distance(found[value * lanes + table], expected)?);
             }
         }
     }
@@ -311,9 +427,12 @@ pub fn measure_lookup(runs: usize) -> Result<Lookup, Error> {
         ciphertexts,
         up_bytes: ciphertexts * each,
         map_bytes: maps.iter().map(Transform::memory_bytes).sum(),
-        error_bits: -error.log2(),
+        error_bits: -error.max(f64::MIN_POSITIVE).log2(),
     })
 }
+
+/// A logit is shared to 1/64: what is further off is another answer.
+const ERROR_MAX: f64 = 1.0 / 64.0;
 
 /// Tables, their rows and values a row: 59,904 rows.
 const TABLES: usize = 26;
@@ -338,5 +457,40 @@ impl Random {
     /// From −1 to 1.
     fn unit(&mut self) -> f64 {
         (self.word() >> 11) as f64 / 2f64.powi(52) - 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_right_answers_are_measured() {
+        assert!(distance(0.25, 0.2501).unwrap() < 1e-3);
+        for (found, expected) in
+            [(0.25, 0.35), (f64::NAN, 0.0), (0.0, f64::NAN), (f64::INFINITY, f64::INFINITY)]
+        {
+            assert!(matches!(distance(found, expected), Err(Error::Wrong { .. })), "{found}");
+        }
+    }
+
+    #[test]
+    fn published_models_stay_inside_their_ranges() {
+        for model in PUBLISHED {
+            let dlrm = model.dlrm().unwrap();
+            if dlrm.onehot_slots() > 1 << 16 {
+                continue;
+            }
+            let weights = synthetic_weights(&dlrm, model.range, 1).unwrap();
+            let (dense, indices) = synthetic_features(&dlrm, 77);
+            let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
+            let mut found = forward(&dlrm, &weights, &dense, &indices).unwrap();
+            check_ranges(&weights, &found).unwrap();
+            assert!(found.logit.is_finite() && found.logit.abs() > 1e-3, "{}", model.name);
+            found.seen[0].inputs[0] = f64::NAN;
+            let refused = check_ranges(&weights, &found);
+            assert_eq!(refused.is_err(), model.range.is_some(), "{}", model.name);
+        }
+        assert!(Published::named("criteo-relu").is_some() && Published::named("other").is_none());
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn dense_max(dlrm: &Dlrm, weights: &Weights, logit_max: f64) -> Resul
 
 /// What is computed in place of an activation that is no polynomial.
 fn approximated(dlrm: &Dlrm, trained: &Trained) -> Result<Option<Approximation>, Error> {
-    let gate = Gate::new(dlrm.spec().activation, trained, "a layer")?;
+    let gate = Gate::new(dlrm.spec(), trained, "a layer")?;
     Ok(match Prepared::new(&gate, &trained.coefficients)? {
         Prepared::Approximation(approximation) => Some(approximation),
         Prepared::Square | Prepared::Polynomial(_) => None,

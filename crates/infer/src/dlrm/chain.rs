@@ -49,7 +49,7 @@ impl Chain {
     /// [`Error::Spec`] for an activation that needs a range and has none, or a feature with a bag.
     pub fn new(dlrm: &Dlrm, weights: &Weights, lift: bool) -> Result<Self, Error> {
         dlrm.check_single()?;
-        let (activation, mut links) = (dlrm.spec().activation, Vec::new());
+        let (spec, mut links) = (dlrm.spec(), Vec::new());
         let is_dot = dlrm.is_dot();
         let mut waiting: Option<Link> = None;
         for (index, shape) in dlrm.bottom().iter().enumerate() {
@@ -57,7 +57,7 @@ impl Chain {
             let mut link = Link { name, inputs: shape.inputs, outputs: shape.outputs, gate: None };
             if shape.is_activated {
                 let trained = &weights.bottom_trained[index];
-                link.gate = Some(Gate::new(activation, trained, &link.name)?);
+                link.gate = Some(Gate::new(spec, trained, &link.name)?);
                 links.push(link);
             } else {
                 waiting = Some(link);
@@ -80,7 +80,7 @@ impl Chain {
                 }
             }
             let gate = match shape.is_activated {
-                true => Some(Gate::new(activation, &weights.top_trained[index], &name)?),
+                true => Some(Gate::new(spec, &weights.top_trained[index], &name)?),
                 false => None,
             };
             links.push(Link { name, inputs, outputs: shape.outputs, gate });
@@ -148,7 +148,7 @@ impl Chain {
         if self.is_dot {
             let dim = weights.bottom[count - 1].outputs;
             affines.push(waiting.cloned().unwrap_or_else(|| identity(dim)));
-            trained.push(const { &Trained { coefficients: Vec::new(), range: None } });
+            trained.push(const { &Trained { coefficients: Vec::new(), range: None, relu: None } });
             affines.push(first.clone());
         } else {
             let split = weights.bottom[count - 1].outputs;
@@ -217,7 +217,7 @@ fn around(gate: &Gate, trained: &Trained) -> Around {
             _ => plain,
         },
         // Approximations take x / range and give the function of x.
-        Gate::Polynomial { range, .. } | Gate::Silu { range, .. } | Gate::Relu { range } => {
+        Gate::Polynomial { range, .. } | Gate::Silu { range, .. } | Gate::Relu { range, .. } => {
             Around { scale_in: 1.0 / range, ..plain }
         }
     }

@@ -146,6 +146,14 @@ pub enum Error {
         /// What is too large, and what to do.
         why: String,
     },
+    /// A measured answer is not the model's.
+    #[error("the logit is {found}, the model in the clear has {expected}: nothing was measured")]
+    Wrong {
+        /// What was opened.
+        found: f64,
+        /// What it should be.
+        expected: f64,
+    },
     /// A plan that does not fit itself or the model.
     #[error("the plan is none of this model: {why}; compile the model again")]
     Plan {

@@ -1,17 +1,19 @@
 //! What is computed between two links, on any evaluator.
 
+use std::sync::OnceLock;
+
 use hushtable_rlwe::ckks::{Approximation, Basis, Evaluate, Polynomial};
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
-use super::spec::Activation;
+use super::spec::{Activation, DlrmSpec, RELU_DEGREES};
 use super::weights::{COEFFICIENTS_MAX, Trained, WEIGHT_MAX};
 
 /// The largest |c1 / 2 c2| for which a polynomial of degree 2 is computed as a square: the shift
 /// would cost more bits of precision than the level that it saves.
 const SHIFT_MAX: f64 = 64.0;
 /// The composite of ReLU, as the paper has it.
-const RELU_DEGREES: [usize; 3] = [15, 15, 27];
+const COMPOSITE: [usize; 3] = [15, 15, 27];
 
 /// How near an approximated SiLU is to SiLU.
 const SILU_ERROR_MAX: f64 = 1.0 / 4096.0;
@@ -32,6 +34,10 @@ pub enum Gate {
     },
     /// max(x, 0) on [−range, range].
     Relu {
+        /// Of the one polynomial in its place; `None` for a composite of degrees 15, 15 and 27, which is
+        /// what plans from before there was a choice say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        degree: Option<usize>,
         /// The end of its range.
         range: f64,
     },
@@ -46,11 +52,7 @@ pub enum Gate {
 
 impl Gate {
     /// What a layer's activation becomes.
-    pub(super) fn new(
-        activation: Activation,
-        trained: &Trained,
-        layer: &str,
-    ) -> Result<Self, Error> {
+    pub(super) fn new(spec: &DlrmSpec, trained: &Trained, layer: &str) -> Result<Self, Error> {
         let range = || {
             trained.range.ok_or_else(|| Error::Spec {
                 field: format!("activation of {layer}"),
@@ -60,9 +62,9 @@ impl Gate {
                         .into(),
             })
         };
-        Ok(match activation {
+        Ok(match spec.activation {
             Activation::Square => Self::Square,
-            Activation::Relu => Self::Relu { range: range()? },
+            Activation::Relu => Self::Relu { degree: spec.relu_degree, range: range()? },
             Activation::Silu => {
                 let range = range()?;
                 Self::Silu { degree: silu_degree(range)?, range }
@@ -77,14 +79,15 @@ impl Gate {
         })
     }
 
-    /// Whether the gate of a plan from outside can be made.
-    pub(super) fn is_possible(self) -> bool {
+    /// Whether the gate of a plan from outside can be made, and is of its model.
+    pub(super) fn is_possible(self, spec: &DlrmSpec) -> bool {
         let is_range = self.range().is_none_or(|range| range > 0.0 && range < WEIGHT_MAX);
         match self {
             Self::Polynomial { degree, .. } | Self::Silu { degree, .. } => {
                 is_range && (1..COEFFICIENTS_MAX).contains(&degree)
             }
-            _ => is_range,
+            Self::Relu { degree, .. } => is_range && degree == spec.relu_degree,
+            Self::Square => is_range,
         }
     }
 
@@ -92,9 +95,9 @@ impl Gate {
     pub fn range(&self) -> Option<f64> {
         match self {
             Self::Square => None,
-            Self::Polynomial { range, .. } | Self::Relu { range } | Self::Silu { range, .. } => {
-                Some(*range)
-            }
+            Self::Polynomial { range, .. }
+            | Self::Relu { range, .. }
+            | Self::Silu { range, .. } => Some(*range),
         }
     }
 }
@@ -122,15 +125,58 @@ pub fn silu_degree(range: f64) -> Result<usize, Error> {
     Err(Error::Spec { field: "activation".into(), why })
 }
 
+/// What is computed in ReLU's place on [−`range`, `range`]: a polynomial of `degree`, or the composite.
+pub(super) fn relu(degree: Option<usize>, range: f64) -> Result<Approximation, Error> {
+    Ok(match degree {
+        Some(degree) => Approximation::nearest_relu(degree, range)?,
+        None => Approximation::relu(&COMPOSITE, range)?,
+    })
+}
+
+/// The coefficients, of Chebyshev's T_0 and on, of the polynomial of `degree` that comes nearest to ReLU on
+/// [−1, 1]; that of [−r, r] is r times it, of x / r.
+///
+/// # Errors
+/// [`Error::Spec`] for a degree that no model may have.
+pub fn relu_coefficients(degree: usize) -> Result<Vec<f64>, Error> {
+    if !RELU_DEGREES.contains(&degree) {
+        let why = format!("{degree}, possible are 31, 63 and 127");
+        return Err(Error::Spec { field: "relu_degree".into(), why });
+    }
+    let own = Approximation::nearest_relu(degree, 1.0)?;
+    Ok(own.stages().first().map_or_else(Vec::new, |stage| stage.coefficients().to_vec()))
+}
+
+/// How far a gate gets from the function that it is named for, on its range; `None` where it is that
+/// function.
+pub fn error(gate: &Gate) -> Option<f64> {
+    // By whatever stands for ReLU, on [−1, 1]: it takes a search, and plans of many layers ask.
+    static RELU: [OnceLock<Option<f64>>; 1 + RELU_DEGREES.len()] = [const { OnceLock::new() }; 4];
+    match *gate {
+        Gate::Square | Gate::Polynomial { .. } => None,
+        Gate::Silu { degree, range } => Some(Approximation::silu(degree, range).ok()?.error()),
+        Gate::Relu { degree, range } => {
+            let of_one = RELU[degree.and_then(place).map_or(0, |place| 1 + place)]
+                .get_or_init(|| Some(relu(degree, 1.0).ok()?.error()));
+            Some(range * (*of_one)?)
+        }
+    }
+}
+
 /// Levels that a gate takes.
 pub fn depth(gate: &Gate) -> usize {
     let of_degree = |degree: usize| (degree + 1).next_power_of_two().trailing_zeros() as usize;
     match *gate {
         Gate::Square => 1,
-        Gate::Polynomial { degree, .. } | Gate::Silu { degree, .. } => of_degree(degree),
-        Gate::Relu { .. } => 1 + RELU_DEGREES.into_iter().map(of_degree).sum::<usize>(),
+        Gate::Polynomial { degree, .. }
+        | Gate::Silu { degree, .. }
+        | Gate::Relu { degree: Some(degree), .. } => of_degree(degree),
+        Gate::Relu { degree: None, .. } => 1 + COMPOSITE.into_iter().map(of_degree).sum::<usize>(),
     }
 }
+
+/// Products of two ciphertexts that ReLU's polynomials take, by [`RELU_DEGREES`]: half their coefficients are 0.
+const RELU_PRODUCTS: [usize; RELU_DEGREES.len()] = [9, 14, 19];
 
 /// Products of two ciphertexts that a gate takes, about.
 pub fn products(gate: &Gate) -> usize {
@@ -138,8 +184,17 @@ pub fn products(gate: &Gate) -> usize {
     match *gate {
         Gate::Square => 1,
         Gate::Polynomial { degree, .. } | Gate::Silu { degree, .. } => of_degree(degree),
-        Gate::Relu { .. } => 1 + RELU_DEGREES.into_iter().map(of_degree).sum::<usize>(),
+        Gate::Relu { degree: Some(degree), .. } => match place(degree) {
+            Some(place) => RELU_PRODUCTS[place],
+            None => of_degree(degree),
+        },
+        Gate::Relu { degree: None, .. } => 1 + COMPOSITE.into_iter().map(of_degree).sum::<usize>(),
     }
+}
+
+/// Where a degree stands among [`RELU_DEGREES`].
+fn place(degree: usize) -> Option<usize> {
+    RELU_DEGREES.iter().position(|&own| own == degree)
 }
 
 /// A gate in words.
@@ -149,7 +204,12 @@ pub fn describe(gate: &Gate) -> String {
         Gate::Polynomial { degree, range } => {
             format!("polynomial of degree {degree} on [-{range}, {range}]")
         }
-        Gate::Relu { range } => format!("ReLU by degrees 15, 15, 27 on [-{range}, {range}]"),
+        Gate::Relu { degree: None, range } => {
+            format!("ReLU by degrees 15, 15, 27 on [-{range}, {range}]")
+        }
+        Gate::Relu { degree: Some(degree), range } => {
+            format!("ReLU by degree {degree} on [-{range}, {range}]")
+        }
         Gate::Silu { degree, range } => {
             format!("SiLU by degree {degree} on [-{range}, {range}]")
         }
@@ -172,7 +232,7 @@ impl Prepared {
             Gate::Polynomial { .. } => {
                 Self::Polynomial(Polynomial::new(Basis::Monomial, coefficients.to_vec())?)
             }
-            Gate::Relu { range } => Self::Approximation(Approximation::relu(&RELU_DEGREES, range)?),
+            Gate::Relu { degree, range } => Self::Approximation(relu(degree, range)?),
             Gate::Silu { degree, range } => {
                 Self::Approximation(Approximation::silu(degree, range)?)
             }
@@ -205,5 +265,31 @@ impl Prepared {
                 approximation.evaluate(evaluator, x, level, scale)?
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relu_s_polynomials_take_what_is_said() {
+        for (degree, products) in RELU_DEGREES.into_iter().zip(RELU_PRODUCTS) {
+            let gate = Gate::Relu { degree: Some(degree), range: 5.0 };
+            let own = relu(Some(degree), 5.0).unwrap();
+            assert_eq!((depth(&gate), products), (own.depth(), own.products()));
+            let said = error(&gate).unwrap();
+            assert!((said / own.error() - 1.0).abs() < 1e-6, "{said} {}", own.error());
+            // One source for training and serving: 5 p(x / 5).
+            let coefficients = relu_coefficients(degree).unwrap();
+            let terms = coefficients.iter().enumerate();
+            let at = 5.0 * terms.map(|(k, c)| c * (k as f64 * 0.3f64.acos()).cos()).sum::<f64>();
+            assert!((at - own.at(1.5)).abs() < 1e-12, "{at}");
+        }
+        assert!(relu_coefficients(30).unwrap_err().to_string().contains("31, 63 and 127"));
+        let composite = Gate::Relu { degree: None, range: 8.0 };
+        assert_eq!(depth(&composite), relu(None, 8.0).unwrap().depth());
+        assert!(error(&composite).is_some_and(|error| error < 1e-3));
+        assert_eq!(error(&Gate::Square), None);
     }
 }

@@ -11,7 +11,6 @@ use super::chain::Chain;
 use super::error::Error;
 use super::features::{FEATURE_LEAST, FEATURE_MAX};
 use super::gate;
-use super::gate::Gate;
 use super::layout::{Input, Layout, Values};
 use super::spec::{Dlrm, DlrmSpec};
 use super::turn::{self, Map, baby_steps};
@@ -432,7 +431,11 @@ impl Plan {
             && plan.chain.links.iter().all(|link| {
                 (1..=1 << 20).contains(&link.inputs) && (1..=1 << 13).contains(&link.outputs)
             })
-            && plan.chain.links.iter().all(|link| link.gate.is_none_or(Gate::is_possible));
+            && plan
+                .chain
+                .links
+                .iter()
+                .all(|link| link.gate.is_none_or(|gate| gate.is_possible(dlrm.spec())));
         if !is_chain {
             return Err(wrong("its links are of no model".into()));
         }
@@ -536,7 +539,13 @@ impl Plan {
                 };
             }
             let _ = match link.gate {
-                Some(gate) => writeln!(text, "; then {}", gate::describe(&gate)),
+                Some(gate) => {
+                    let _ = write!(text, "; then {}", gate::describe(&gate));
+                    match gate::error(&gate) {
+                        Some(error) => writeln!(text, ", at most {error:.1e} from it"),
+                        None => writeln!(text),
+                    }
+                }
                 None => writeln!(text),
             };
         }

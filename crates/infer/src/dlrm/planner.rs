@@ -103,15 +103,16 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
     // Of those with keys above the bound, that with the smallest.
     let mut smallest: Option<Found> = None;
     let (mut least_levels, mut layout_error) = (usize::MAX, None);
-    let mut is_relu = false;
+    let mut is_composite = false;
     for lift in [true, false] {
         let chain = Chain::new(dlrm, weights, lift && goal.lift)?;
         if lift && !chain.is_lifted {
             continue;
         }
-        is_relu |= chain.links.iter().any(|link| {
-            link.gate.is_some_and(|gate| matches!(gate, super::gate::Gate::Relu { .. }))
-        });
+        is_composite |= chain
+            .links
+            .iter()
+            .any(|link| matches!(link.gate, Some(super::gate::Gate::Relu { degree: None, .. })));
         for fusion in [Fusion::First, Fusion::Join, Fusion::None] {
             let is_fused = fusion != Fusion::None && !dlrm.digits().is_empty();
             let outputs = chain.links[chain.join].outputs;
@@ -154,10 +155,10 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
         if let Some(error) = layout_error.filter(|_| least_levels <= levels_max) {
             return Err(error);
         }
-        let advice = match is_relu {
+        let advice = match is_composite {
             true => {
-                "a ReLU takes 14 levels: train with squares (1 level) or SiLU (3 to 5), or with \
-                     fewer layers"
+                "a ReLU takes 14 levels: train with its polynomial (relu_degree = 31: 5 levels, 63: 6, \
+                     127: 7), SiLU (3 to 5) or squares (1), or with fewer layers"
             }
             false => "train with squares, lower degrees or fewer layers",
         };

@@ -42,6 +42,20 @@ pub fn forward(
     forward_by(dlrm, weights, dense, indices, |index, x| activate(activation, gates[index], x))
 }
 
+/// As [`forward`], with ReLU itself where the model was trained with a polynomial in its place: what that
+/// polynomial makes of the logit is the distance between the two.
+///
+/// # Errors
+/// As [`forward`].
+pub fn forward_relu(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    dense: &[f64],
+    indices: &[u64],
+) -> Result<Forward, Error> {
+    forward_by(dlrm, weights, dense, indices, |_, x| x.max(0.0))
+}
+
 /// As [`forward`], with another function in place of each activation, which are counted from the bottom's first.
 pub(super) fn forward_by(
     dlrm: &Dlrm,
@@ -104,7 +118,10 @@ pub(super) fn forward_by(
 pub fn activate(activation: Activation, trained: &Trained, x: f64) -> f64 {
     match activation {
         Activation::Square => x * x,
-        Activation::Relu => x.max(0.0),
+        Activation::Relu => match &trained.relu {
+            Some(polynomial) => polynomial.at(x),
+            None => x.max(0.0),
+        },
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::Polynomial => trained.coefficients.iter().rev().fold(0.0, |sum, c| sum * x + c),
     }

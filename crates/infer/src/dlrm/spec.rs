@@ -9,6 +9,8 @@ use super::digits::{BASE_MAX, Digits};
 pub const WIDTH_MAX: usize = 1 << 13;
 /// The most layers of each of the two perceptrons.
 pub const LAYERS_MAX: usize = 16;
+/// Degrees of the one polynomial that stands for ReLU.
+pub const RELU_DEGREES: [usize; 3] = [31, 63, 127];
 /// The most ids of one feature of a user.
 pub const BAG_MAX: usize = 1 << 12;
 /// What stands for no id where a user has fewer than a feature's bag.
@@ -34,6 +36,9 @@ pub struct DlrmSpec {
     pub interaction: Interaction,
     /// What stands between layers.
     pub activation: Activation,
+    /// The degree of the one polynomial that the model was trained with in ReLU's place; `None` for ReLU itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relu_degree: Option<usize>,
     /// Whether the bottom perceptron's last layer is followed by the activation too.
     #[serde(default)]
     pub bottom_activates_last: bool,
@@ -102,7 +107,8 @@ pub enum Interaction {
 pub enum Activation {
     /// x².
     Square,
-    /// max(x, 0), under encryption by the composite of degrees 15, 15 and 27.
+    /// max(x, 0), under encryption by the composite of degrees 15, 15 and 27; or the one polynomial that
+    /// [`DlrmSpec::relu_degree`] says, everywhere.
     Relu,
     /// x / (1 + e^−x), under encryption by a Chebyshev series.
     Silu,
@@ -156,6 +162,18 @@ impl Dlrm {
         }
         if spec.top.last() != Some(&1) {
             return Err(wrong("top", "the last layer has 1 output, the logit".into()));
+        }
+        if let Some(degree) = spec.relu_degree {
+            if spec.activation != Activation::Relu {
+                let found = format!("{:?}", spec.activation).to_lowercase();
+                let why = format!("{degree}, but its activation is {found}: only relu has one");
+                return Err(wrong("relu_degree", why));
+            }
+            if !RELU_DEGREES.contains(&degree) {
+                let why =
+                    format!("{degree}, possible are 31, 63 and 127, and none for ReLU itself");
+                return Err(wrong("relu_degree", why));
+            }
         }
         if !(2..=BASE_MAX).contains(&spec.base) {
             return Err(wrong("base", format!("{}, possible are 2 to {BASE_MAX}", spec.base)));
@@ -336,6 +354,13 @@ mod tests {
         assert_eq!(dlrm.top()[0].inputs, 8);
         assert!(!dlrm.bottom()[1].is_activated);
         assert_eq!((dlrm.spec().base, dlrm.onehot_slots()), (4, 2));
+        // ReLU itself, as files from before it had a degree mean it and are written.
+        let text = HEART.replace("square", "relu");
+        let relu = Dlrm::parse(&text).unwrap();
+        assert_eq!(relu.spec().relu_degree, None);
+        assert!(!serde_json::to_string(relu.spec()).unwrap().contains("relu_degree"));
+        let trained = Dlrm::parse(&format!("relu_degree = 63\n{text}")).unwrap();
+        assert_eq!(trained.spec().relu_degree, Some(63));
     }
 
     #[test]
@@ -373,6 +398,9 @@ mod tests {
         assert!(refused("rows = 2", "rows = 2\nbag = 5000").contains("4096"));
         assert!(refused("[16, 4]", "[]").contains("bottom"));
         assert!(refused("dim = 4", "dim = 4\nbase = 1").contains("base"));
+        assert!(refused("dim = 4", "dim = 4\nrelu_degree = 63").contains("is square"));
+        let own = refused("\"square\"", "\"relu\"\nrelu_degree = 30");
+        assert!(own.contains("31, 63 and 127"), "{own}");
         let dot = HEART.replace("concat", "dot").replace("dim = 4", "dim = 8");
         assert!(Dlrm::parse(&dot).unwrap_err().to_string().contains("equal"));
     }

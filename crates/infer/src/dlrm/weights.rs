@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use hushtable_rlwe::ckks::Approximation;
 use hushtable_table::model::{Model, Pooling};
 use hushtable_table::{Table, decode_rows, repeated_name};
 use safetensors::{Dtype, SafeTensors};
 
 use super::error::Error;
-use super::spec::{Activation, Dlrm, FeatureSpec, Shape};
+use super::gate;
+use super::spec::{Activation, Dlrm, DlrmSpec, FeatureSpec, Shape};
 
 /// The largest absolute value of a weight.
 pub const WEIGHT_MAX: f64 = 1_048_576.0;
@@ -70,6 +72,8 @@ pub struct Trained {
     pub coefficients: Vec<f64>,
     /// The r for which inputs were held inside [−r, r], if the training says so.
     pub range: Option<f64>,
+    /// The polynomial that was trained with in ReLU's place, if one was.
+    pub relu: Option<Approximation>,
 }
 
 /// The weights of a model, checked against its architecture.
@@ -112,10 +116,9 @@ impl Weights {
         mut tensors: Tensors,
         tables: Vec<Vec<f32>>,
     ) -> Result<Self, Error> {
-        let activation = dlrm.spec().activation;
-        let tensors = &mut tensors;
-        let (bottom, bottom_trained) = layers(tensors, "bot", dlrm.bottom(), activation)?;
-        let (top, top_trained) = layers(tensors, "top", dlrm.top(), activation)?;
+        let (spec, tensors) = (dlrm.spec(), &mut tensors);
+        let (bottom, bottom_trained) = layers(tensors, "bot", dlrm.bottom(), spec)?;
+        let (top, top_trained) = layers(tensors, "top", dlrm.top(), spec)?;
         if !tensors.is_empty() {
             return Err(Error::Unread { what: "tensors", names: listed(tensors.keys()) });
         }
@@ -302,7 +305,7 @@ fn layers(
     tensors: &mut Tensors,
     part: &str,
     shapes: &[Shape],
-    activation: Activation,
+    spec: &DlrmSpec,
 ) -> Result<(Vec<Affine>, Vec<Trained>), Error> {
     let (mut layers, mut trained) = (Vec::new(), Vec::new());
     let widen = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<f64>>();
@@ -312,7 +315,7 @@ fn layers(
         let bias = widen(take(tensors, &name("bias"), &[outputs])?);
         layers.push(Affine { inputs, outputs, matrix, bias });
         if is_activated {
-            trained.push(take_trained(tensors, part, index, activation)?);
+            trained.push(take_trained(tensors, part, index, spec)?);
         }
     }
     Ok((layers, trained))
@@ -322,11 +325,11 @@ fn take_trained(
     tensors: &mut Tensors,
     part: &str,
     index: usize,
-    activation: Activation,
+    spec: &DlrmSpec,
 ) -> Result<Trained, Error> {
     let name = |what: &str| format!("{part}_a.{index}.{what}");
     let mut coefficients = Vec::new();
-    if activation == Activation::Polynomial {
+    if spec.activation == Activation::Polynomial {
         let name = name("coefficients");
         let count = tensors.get(&name).map_or(3, |tensor| tensor.values.len());
         if !(2..=COEFFICIENTS_MAX).contains(&count) {
@@ -343,5 +346,11 @@ fn take_trained(
     if let Some(value) = range.filter(|&range| range <= 0.0) {
         return Err(Error::TensorValue { name, index: 0, value });
     }
-    Ok(Trained { coefficients, range })
+    let relu = match (spec.relu_degree, range) {
+        (None, _) => None,
+        (Some(_), Some(range)) => Some(gate::relu(spec.relu_degree, range)?),
+        // The polynomial is one of its range.
+        (Some(_), None) => return Err(Error::MissingTensor { name, expected: vec![1] }),
+    };
+    Ok(Trained { coefficients, range, relu })
 }

@@ -87,6 +87,7 @@ pub fn described(
         dim: bottom.last().copied().unwrap_or_default(),
         interaction: Interaction::Concat,
         activation: Activation::Relu,
+        relu_degree: None,
         bottom_activates_last: true,
         base: 4,
         threshold: u64::MAX,

@@ -341,6 +341,12 @@ pub(super) fn check_numbers(dlrm: &Dlrm, fraction_bits: u32, value_bits: u32) ->
         let found = format!("{:?}", spec.activation).to_lowercase();
         return Err(Error::Unsupported { field: "activation", found, possible: "relu" });
     }
+    if let Some(degree) = spec.relu_degree {
+        // Shares compute ReLU itself, which is not what the model was trained with.
+        let (found, possible) =
+            (degree.to_string(), "none: a model that was trained with ReLU itself");
+        return Err(Error::Unsupported { field: "relu_degree", found, possible });
+    }
     if !matches!(value_bits, 8 | 16) {
         let found = value_bits.to_string();
         return Err(Error::Unsupported {

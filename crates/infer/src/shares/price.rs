@@ -35,6 +35,7 @@ impl Model {
     pub fn sketched(dlrm: &Dlrm, fraction_bits: u32, value_bits: u32) -> Result<Self, Error> {
         let mut spec = dlrm.spec().clone();
         spec.activation = Activation::Relu;
+        spec.relu_degree = None;
         spec.threshold = u64::MAX;
         spec.features.iter_mut().for_each(|it| it.rows = it.rows.min(SKETCHED_ROWS));
         Self::synthetic(spec, fraction_bits, value_bits, 1)

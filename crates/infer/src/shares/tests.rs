@@ -224,9 +224,13 @@ fn layers_that_do_not_fit_are_named() {
     assert!(compile(&ranges, 20, 8).starts_with("bottom 0 reaches"));
     assert!(compile(&Ranges::default(), 10, 8).contains("bottom 0"));
     assert!(compile(&ranges, 10, 9).contains("8 or 16"));
-    let squares = Dlrm::new(DlrmSpec { activation: Activation::Square, ..spec }).unwrap();
+    let squares = Dlrm::new(DlrmSpec { activation: Activation::Square, ..spec.clone() }).unwrap();
     let refused = Network::compile(&squares, &built.weights, &ranges, 10, 8).unwrap_err();
     assert!(refused.to_string().contains("relu"));
+    // Trained with another function than shares compute.
+    let trained = Dlrm::new(DlrmSpec { relu_degree: Some(63), ..spec }).unwrap();
+    let refused = Network::compile(&trained, &built.weights, &ranges, 10, 8).unwrap_err();
+    assert!(refused.to_string().contains("relu_degree"), "{refused}");
 }
 
 /// Everything that a server sees of an inference: what it was dealt, its rows' shares and the other's messages.

@@ -1,6 +1,7 @@
 //! Circuits in the clear and under noise alone, against the reference.
 
 use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::reference::{forward, forward_relu};
 use hushtable_infer::dlrm::simulate::{Mode, precision_bits, predict};
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{Dlrm, Goal, Plan, Weights, plan};
@@ -81,6 +82,55 @@ fn relu_s_composite_fits_one_layer() {
     let (dlrm, weights) = model(own, 5);
     let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
     assert!(found < 2e-2 && found > 1e-9, "{found}");
+}
+
+#[test]
+fn relu_s_one_polynomial_is_the_model_in_every_layer() {
+    let mut distances = Vec::new();
+    for degree in [31, 63, 127] {
+        let own =
+            DlrmSpec { relu_degree: Some(degree), ..spec(Activation::Relu, Interaction::Concat) };
+        let (dlrm, weights) = model(own, 5);
+        let plan = planned(&dlrm, &weights, Goal::default());
+        let gates = plan.chain.links.iter().filter(|link| link.gate.is_some()).count();
+        let log2 = (degree + 1).ilog2() as usize;
+        assert_eq!((gates, plan.parameters.moduli.len() - 1), (2, 3 + 2 * log2));
+        // What is trained with is what is computed: nothing is left of the approximation.
+        let found = distance(&dlrm, &weights, Goal::default(), Mode::Clear);
+        assert!(found < 1e-6, "{degree}: {found}");
+        let found = distance(&dlrm, &weights, Goal::default(), Mode::Simulate([7; 32]));
+        assert!(found < 2f64.powi(-10) && found > 0.0, "{degree}: {found}");
+        // It is not ReLU, and the plan says by how much at most.
+        let (dense, indices) = features(&dlrm, 1, 3);
+        let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
+        let [polynomial, relu] = [forward, forward_relu]
+            .map(|model| model(&dlrm, &weights, &dense, &indices).unwrap().logit);
+        distances.push((polynomial - relu).abs());
+        let said = format!("ReLU by degree {degree} on [-4, 4], at most {:.1e} from it", {
+            4.0 * 0.280_17 / (2 * (degree - 1)) as f64
+        });
+        assert!(plan.describe().contains(&said), "{said}: {}", plan.describe());
+    }
+    assert!(distances[0] > 1e-4 && distances[0] > distances[2], "{distances:?}");
+}
+
+#[test]
+fn plans_without_a_degree_mean_the_composite_and_no_plan_has_another_than_its_model() {
+    let composite = DlrmSpec { bottom: vec![4], ..spec(Activation::Relu, Interaction::Concat) };
+    let (dlrm, weights) = model(composite.clone(), 5);
+    let text = planned(&dlrm, &weights, Goal::default()).to_json();
+    assert!(!text.contains("relu_degree"));
+    let read = Plan::parse(&text).unwrap();
+    assert!(read.describe().contains("ReLU by degrees 15, 15, 27"), "{}", read.describe());
+    let (dlrm, weights) = model(DlrmSpec { relu_degree: Some(63), ..composite }, 5);
+    let text = planned(&dlrm, &weights, Goal::default()).to_json();
+    for (from, to) in
+        [("relu_degree\": 63", "relu_degree\": 31"), ("  \"degree\": 63", "  \"degree\": 31")]
+    {
+        let broken = text.replace(from, to);
+        assert_ne!(broken, text, "{from}: {text}");
+        assert!(Plan::parse(&broken).is_err(), "{to}");
+    }
 }
 
 #[test]

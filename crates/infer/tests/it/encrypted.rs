@@ -74,6 +74,18 @@ fn silu() {
 }
 
 #[test]
+fn relu_s_one_polynomial() {
+    let own = DlrmSpec {
+        bottom: vec![4],
+        relu_degree: Some(63),
+        ..spec(Activation::Relu, Interaction::Concat)
+    };
+    let (dlrm, weights) = model(own, 1);
+    let found = error(&dlrm, &weights, Goal::default(), usize::MAX);
+    assert!(found <= ERROR_MAX, "{found}");
+}
+
+#[test]
 fn what_is_shared_is_rounded() {
     for logit in [-3.3, 0.0, 0.7] {
         let mut seen = std::collections::BTreeSet::new();

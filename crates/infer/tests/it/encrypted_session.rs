@@ -69,6 +69,7 @@ impl Held {
             dim: 2,
             interaction: Interaction::Concat,
             activation: Activation::Square,
+            relu_degree: None,
             bottom_activates_last: false,
             base: 4,
             threshold: 8,

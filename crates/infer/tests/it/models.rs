@@ -38,6 +38,7 @@ pub fn spec(activation: Activation, interaction: Interaction) -> DlrmSpec {
         dim: 4,
         interaction,
         activation,
+        relu_degree: None,
         bottom_activates_last: false,
         base: 4,
         threshold: 8,

@@ -165,15 +165,19 @@ fn a_model_that_is_too_deep_says_what_to_change() {
         top: vec![16, 16, 1],
         ..spec(Activation::Relu, Interaction::Concat)
     };
-    let (dlrm, weights) = model(own, 1);
+    let (dlrm, weights) = model(own.clone(), 1);
     let refused = plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap());
     match refused.unwrap_err() {
         Error::Depth { levels, levels_max, advice, .. } => {
             assert!(levels > levels_max && levels_max > 20, "{levels} {levels_max}");
-            assert!(advice.contains("SiLU"), "{advice}");
+            assert!(advice.contains("SiLU") && advice.contains("relu_degree"), "{advice}");
         }
         other => panic!("{other}"),
     }
+    // By one polynomial the same layers fit.
+    let (dlrm, weights) = model(DlrmSpec { relu_degree: Some(63), ..own }, 1);
+    let made = plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap()).unwrap();
+    assert_eq!(made.parameters.moduli.len() - 1, 36);
 }
 
 #[test]
@@ -184,6 +188,13 @@ fn an_activation_without_a_range_is_refused() {
     let weights = Weights::new(&dlrm, own).unwrap();
     let refused = plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap());
     assert!(refused.unwrap_err().to_string().contains("bottom 0"));
+    // A polynomial in ReLU's place is one of its range.
+    let own = spec(Activation::Relu, Interaction::Concat);
+    let dlrm = Dlrm::new(DlrmSpec { relu_degree: Some(31), ..own }).unwrap();
+    let mut own = tensors(&dlrm, 1, 2);
+    own.remove("top_a.0.range");
+    let refused = Weights::new(&dlrm, own).unwrap_err();
+    assert!(matches!(refused, Error::MissingTensor { name, .. } if name == "top_a.0.range"));
 }
 
 #[test]
