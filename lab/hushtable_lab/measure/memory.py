@@ -10,7 +10,7 @@ __all__ = ["peak_bytes"]
 
 
 def peak_bytes(process: int | None = None) -> int:
-    """The most memory that a process held, this one if none is named, without what its parent did."""
+    """The most memory that a process held: this one, if none is named."""
     try:
         path = Path(f"/proc/{os.getpid() if process is None else process}/status")
         lines = path.read_text(encoding="utf-8").splitlines()

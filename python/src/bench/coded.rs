@@ -30,8 +30,7 @@ pub(crate) fn coded_lookup(
     let compared = py.detach(|| compare(dim, base, digits, runs, Platform::detect()));
     let compared = compared.map_err(|error| Failure::new("Error", error))?;
     for found in [&compared.coded, &compared.linear, &compared.same_ring] {
-        // Written so that what is no number is refused.
-        if !(found.error <= ERROR_MAX) {
+        if found.error.is_nan() || found.error > ERROR_MAX {
             let text = format!("a lookup is off by {}: nothing was measured", found.error);
             return Err(Failure::new("Error", text).into());
         }

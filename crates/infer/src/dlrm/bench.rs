@@ -304,7 +304,7 @@ fn check_ranges(weights: &Weights, found: &Forward) -> Result<(), Error> {
     let trained = weights.bottom_trained.iter().chain(&weights.top_trained);
     for (seen, trained) in found.seen.iter().zip(trained) {
         let Some(limit) = trained.range else { continue };
-        if let Some(&value) = seen.inputs.iter().find(|x| !(x.abs() <= limit)) {
+        if let Some(&value) = seen.inputs.iter().find(|x| x.is_nan() || x.abs() > limit) {
             return Err(Error::Range { layer: seen.layer.clone(), value, limit });
         }
     }
