@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,11 +30,15 @@ def test_constants_are_those_of_the_training_part() -> None:
         encrypted.measure(iter(()))
 
 
-def test_a_log_becomes_a_model_that_a_server_takes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("activation", "degree"), [("square", None), ("relu", 63)])
+def test_a_log_becomes_a_model_that_a_server_takes(
+    tmp_path: Path, activation: Any, degree: int | None
+) -> None:
     log = Criteo(LOG)
     recipe = Recipe(epochs=2, batch=16, rate=1e-3, penalty=10.0, patience=2)
-    report = encrypted.fit(log, "square", 20, recipe, tmp_path)
+    report = encrypted.fit(log, activation, 20, recipe, tmp_path, degree)
     model = SavedModel.open(tmp_path)
+    assert model.description.relu_degree == degree
     vocabulary = Vocabulary.of(log, part="train")
     assert [feature.rows for feature in model.description.features] == list(vocabulary.rows)
     assert any(model.description.digits(one) > 1 for one in model.description.features)

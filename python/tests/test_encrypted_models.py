@@ -106,6 +106,14 @@ def test_scores_are_those_of_their_definitions() -> None:
     assert math.isfinite(score([1e4, -1e4], [False, True]).log_loss)
     with pytest.raises(ValueError, match="one of each"):
         score([], [])
+    # What is no number is wrong, whatever its label: no score passes over it.
+    nan = float("nan")
+    for at in range(3):
+        broken = np.where(np.arange(3) == at, nan, [2.0, -1.0, -0.5])
+        worse = score(broken, labels)
+        assert worse.accuracy == pytest.approx(2 / 3)
+        assert worse.log_loss == math.inf
+        assert worse.auc == area_under_curve(broken, labels) == (0 if at == 0 else 0.5)
 
 
 def test_a_description_survives_its_file(tmp_path: Path) -> None:
@@ -120,6 +128,14 @@ def test_a_description_survives_its_file(tmp_path: Path) -> None:
     path = tmp_path / "model.toml"
     path.write_text(made.to_toml(), encoding="utf-8")
     assert Description.read(path) == made
+    trained = replace(made, activation="relu", relu_degree=63)
+    path.write_text(trained.to_toml(), encoding="utf-8")
+    assert Description.read(path) == trained
+    # Files from before there was a degree are ReLU itself, and written as they were.
+    itself = replace(made, activation="relu")
+    assert "relu_degree" not in itself.to_toml()
+    path.write_text(itself.to_toml(), encoding="utf-8")
+    assert Description.read(path).relu_degree is None
 
 
 @pytest.mark.parametrize(
@@ -133,6 +149,9 @@ def test_a_description_survives_its_file(tmp_path: Path) -> None:
         ('"square"', '"tanh"', "choose one of square"),
         ('"concat"', '"sum"', "choose concat or dot"),
         ("base = 4", "base = 1", "base 1"),
+        ("base = 4", "base = 4\nrelu_degree = 63", "the activation is square"),
+        ('"square"', '"relu"\nrelu_degree = 30', "choose 31, 63, 127"),
+        ('"square"', '"relu"\nrelu_degree = "composite"', "no whole number"),
         ("base = 4", "base = 4.0", "no whole number"),
         ("dense = 3", "", "dense"),
         ("dense = 3", "dense = -3", "every size is at least 1"),
@@ -254,6 +273,29 @@ def test_a_saved_model_is_the_one_by_hand(
     dense, ids = inputs(description)
     expected = [by_hand(model, row, row_ids) for row, row_ids in zip(dense, ids, strict=True)]
     np.testing.assert_allclose(model.logits(dense, ids), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("degree", [31, 63, 127])
+def test_relus_polynomial_is_the_nearest_on_the_range_of_its_layer(
+    tmp_path: Path, degree: int
+) -> None:
+    description = replace(SMALL, activation="relu", relu_degree=degree)
+    tensors = weights(description)
+    with pytest.raises(ModelError, match=r"no tensor '(bot|top)_a.0.range'"):
+        SavedModel(description, tensors, None)
+    held = {"bot_a.0.range": 8.0, "top_a.0.range": 20.0}
+    tensors |= {name: np.array([one], np.float32) for name, one in held.items()}
+    write_folder(tmp_path, description, tensors, None)
+    model = SavedModel.open(tmp_path)
+    itself = SavedModel(replace(description, relu_degree=None), tensors, None)
+    dense, ids = inputs(description, 400)
+    distance = np.abs(model.logits(dense, ids) - itself.logits(dense, ids)).max()
+    # The published errors of the two ranges, through two layers of such weights.
+    error = {31: 0.037, 63: 0.018, 127: 0.0089}[degree] / 8
+    most = 20 * error * np.abs(tensors["top_l.2.weight"]).sum()
+    spread = np.abs(tensors["top_l.0.weight"][:, :4] @ tensors["bot_l.2.weight"]).sum(1)
+    most += 8 * error * float(spread @ np.abs(tensors["top_l.2.weight"][0])) * 1.5
+    assert most / 100 < distance < most
 
 
 def test_constants_of_the_inputs_are_kept(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from hushtable.nn.encrypted import (  # noqa: E402
     Feature,
     Preprocess,
     RangedPolynomial,
+    RangedRelu,
     Recipe,
     Samples,
     SavedModel,
@@ -112,22 +113,47 @@ def test_ranges_and_degrees_that_are_none_are_refused() -> None:
         DLRM(replace(SMALL, activation="polynomial"))
 
 
+@pytest.mark.parametrize("degree", [31, 63, 127])
+def test_relus_polynomial_and_its_slope(degree: int) -> None:
+    layer = RangedRelu(5.0, degree).double().eval()
+    x = torch.linspace(-5, 5, 4001, dtype=torch.float64, requires_grad=True)
+    found = layer(x)
+    # Bernstein's constant, as it is on a range of this width.
+    error = float((found - x.relu()).detach().abs().max())
+    assert error == pytest.approx(0.2802 * 5 / (2 * (degree - 1)), rel=0.01)
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    by_hand = (layer(x + 1e-6) - layer(x - 1e-6)) / 2e-6
+    torch.testing.assert_close(slope, by_hand.detach(), rtol=1e-4, atol=1e-4)
+    # Nothing of it is trained or written.
+    assert list(layer.state_dict()) == ["range"] and not list(layer.parameters())
+    with pytest.raises(ConfigError, match=f"relu_degree {degree} needs a range"):
+        DLRM(replace(SMALL, activation="relu", relu_degree=degree))
+
+
 @pytest.mark.parametrize("activates_last", [False, True])
 @pytest.mark.parametrize("interaction", ["concat", "dot"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("activation", "degree"), [*((one, None) for one in ACTIVATIONS), ("relu", 31), ("relu", 127)]
+)
 def test_the_folder_holds_the_model(
-    tmp_path: Path, activation: Any, interaction: Any, activates_last: bool
+    tmp_path: Path, activation: Any, degree: int | None, interaction: Any, activates_last: bool
 ) -> None:
     description = replace(
-        SMALL, activation=activation, interaction=interaction, bottom_activates_last=activates_last
+        SMALL,
+        activation=activation,
+        relu_degree=degree,
+        interaction=interaction,
+        bottom_activates_last=activates_last,
     )
-    model = DLRM(description, range=3.0, degree=3)
+    # Weights as they are drawn leave a narrow range, which only training holds.
+    held = 3.0 if degree is None else 20.0
+    model = DLRM(description, range=held, degree=3)
     kept = Preprocess((0.0,) * 3, (1.0,) * 3)
     save(model, tmp_path, inputs=kept)
     saved = SavedModel.open(tmp_path)
     assert saved.description == description
     assert saved.inputs == kept
-    assert saved.tensors["top_a.0.range"].tolist() == [3.0]
+    assert saved.tensors["top_a.0.range"].tolist() == [held]
     assert set(FACEBOOK) <= set(saved.tensors)
     dense, ids = inputs(description)
     logits = predict(model, Samples(dense, ids, np.zeros(len(ids), np.bool_)))
@@ -144,9 +170,11 @@ def test_weights_are_readable_by_others(tmp_path: Path) -> None:
         assert np.array_equal(found[name], tensor.numpy())
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_training_learns_and_repeats(activation: Any) -> None:
-    description = replace(SMALL, activation=activation)
+@pytest.mark.parametrize(
+    ("activation", "degree"), [*((one, None) for one in ACTIVATIONS), ("relu", 63)]
+)
+def test_training_learns_and_repeats(activation: Any, degree: int | None) -> None:
+    description = replace(SMALL, activation=activation, relu_degree=degree)
     parts = [samples(description, count, seed) for seed, count in enumerate((800, 200, 300))]
     recipe = Recipe(epochs=12, patience=4, rate=5e-3)
 

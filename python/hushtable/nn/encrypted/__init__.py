@@ -6,7 +6,8 @@ nobody asks for, and every multiplication that follows another. The models here 
 - :func:`compression` counts what tables of digits in place of large ones save (HE-LRM,
   arXiv:2506.18150, section 4 and appendix C);
 - :class:`DLRM` is the model, with :class:`DigitEmbedding` tables and activations of which
-  :class:`RangedPolynomial` is computed as it was trained, and not approximated afterwards;
+  :class:`RangedPolynomial` and :class:`RangedRelu` are computed as they were trained, and not
+  approximated afterwards;
 - :func:`train` trains one, and :func:`save` writes the folder that ``hushtable infer compile``
   reads;
 - :class:`SavedModel` is that folder in numpy: the same model in the clear, without torch.
@@ -24,7 +25,7 @@ from ._scores import Scores, area_under_curve, score
 from ._sizes import Compression, compression, digit_count, kept_rows
 
 if TYPE_CHECKING:
-    from ._layers import DLRM, DigitEmbedding, RangedPolynomial
+    from ._layers import DLRM, DigitEmbedding, RangedPolynomial, RangedRelu
     from ._training import Recipe, Report, Samples, save, train
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Interaction",
     "Preprocess",
     "RangedPolynomial",
+    "RangedRelu",
     "Recipe",
     "Report",
     "Samples",
@@ -53,7 +55,7 @@ __all__ = [
 ]
 
 _BY_MODULE = {
-    "_layers": ("DLRM", "DigitEmbedding", "RangedPolynomial"),
+    "_layers": ("DLRM", "DigitEmbedding", "RangedPolynomial", "RangedRelu"),
     "_training": ("Recipe", "Report", "Samples", "save", "train"),
 }
 

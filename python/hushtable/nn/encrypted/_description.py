@@ -19,6 +19,9 @@ Interaction = Literal["concat", "dot"]
 #: Every activation that a model may have.
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
+#: Degrees of the one polynomial that may stand for ReLU.
+RELU_DEGREES = (31, 63, 127)
+
 #: A description is a few numbers a table: what is larger is something else.
 _BYTES_MAX = 1 << 20
 
@@ -53,6 +56,10 @@ class Description:
         interaction: ``"concat"`` puts the bottom's output and the rows after one another;
             ``"dot"`` keeps the bottom's output and adds the products of each pair of them.
         activation: between layers.
+        relu_degree: 31, 63 or 127 for a model that is trained with the polynomial of this degree
+            that comes nearest to ReLU on the activation's range, in ReLU's place, and computes it
+            wherever it is computed; None for ReLU itself, which encryption approximates by a
+            composite of 14 levels.
         bottom_activates_last: whether the last bottom layer has an activation as well. Without
             one, it and the first top layer are one linear map of a server's.
         base: of the digits of large tables.
@@ -69,6 +76,7 @@ class Description:
     features: tuple[Feature, ...]
     interaction: Interaction = "concat"
     activation: Activation = "square"
+    relu_degree: int | None = None
     bottom_activates_last: bool = False
     base: int = 4
     threshold: int = 500
@@ -92,6 +100,10 @@ class Description:
             return f"base {self.base}: digits have a base of at least 2"
         if self.activation not in ACTIVATIONS:
             return f"activation {self.activation!r}: choose one of {', '.join(ACTIVATIONS)}"
+        if self.relu_degree is not None and self.activation != "relu":
+            return f"relu_degree {self.relu_degree}: the activation is {self.activation}, not relu"
+        if self.relu_degree not in (None, *RELU_DEGREES):
+            return f"relu_degree {self.relu_degree}: choose 31, 63, 127 or none for ReLU itself"
         if self.interaction not in get_args(Interaction):
             return f"interaction {self.interaction!r}: choose concat or dot"
         names = [feature.name for feature in self.features]
@@ -152,6 +164,7 @@ class Description:
             f"dim = {self.dim}",
             f'interaction = "{self.interaction}"',
             f'activation = "{self.activation}"',
+            *([] if self.relu_degree is None else [f"relu_degree = {self.relu_degree}"]),
             f"bottom_activates_last = {flag}",
             f"base = {self.base}",
             f"threshold = {self.threshold}",
@@ -189,7 +202,7 @@ def _table(at: int) -> str:
     return f"emb_l.{at}"
 
 
-_INTEGERS = ("dense", "dim", "base", "threshold")
+_INTEGERS = ("dense", "dim", "base", "threshold", "relu_degree")
 _LISTS = ("bottom", "top")
 _STRINGS = ("interaction", "activation")
 

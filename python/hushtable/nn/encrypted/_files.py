@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..._native import relu_coefficients
 from ...errors import ConfigError, IdOutOfRange, ModelError
 from ...model import _read_dense
 from ._description import Description
@@ -210,6 +211,13 @@ class SavedModel:
         return values
 
     def _activate(self, part: str, at: int, values: Floats) -> Floats:
+        degree = self.description.relu_degree
+        if degree is not None:
+            held = float(self.tensors[f"{part}_a.{at}.range"][0])
+            # Outside the range it grows to what is no number.
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = np.polynomial.chebyshev.chebval(values / held, relu_coefficients(degree))
+                return np.asarray(held * found, np.float32)
         match self.description.activation:
             case "square":
                 return values * values
@@ -253,4 +261,6 @@ def _shapes(description: Description) -> dict[str, tuple[int, ...]]:
         for at, (outputs, inputs) in enumerate(layers):
             shapes[f"{part}_l.{2 * at}.weight"] = (outputs, inputs)
             shapes[f"{part}_l.{2 * at}.bias"] = (outputs,)
+    if description.relu_degree is not None:
+        shapes |= dict.fromkeys(_trained(description), (1,))
     return shapes

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from ..._native import relu_coefficients
 from ...errors import ConfigError, IdOutOfRange
 from .._module import NumpyModule
 from ._description import Activation, Description
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
 else:
     Module = torch.nn.Module
 
-__all__ = ["DLRM", "DigitEmbedding", "RangedActivation", "RangedPolynomial", "make_activation"]
+__all__ = [
+    "DLRM",
+    "DigitEmbedding",
+    "RangedActivation",
+    "RangedPolynomial",
+    "RangedRelu",
+    "make_activation",
+]
 
 #: Tables of more rows than this have sparse gradients: a step then costs what its batch reads.
 _DENSE_ROWS_MAX = 10_000
-#: Pre-activations are pushed back from this share of their range on, so that few reach its end.
-_PUSHED_FROM = 0.9
+#: Pre-activations are pushed back from this share of their range on, so that few reach its end: and
+#: earlier where a polynomial of a high degree is elsewhere within a few hundredths of it.
+_PUSHED_FROM, _PUSHED_FROM_STEEP = 0.9, 0.75
 
 
 class DigitEmbedding(Module):
@@ -97,6 +106,7 @@ class RangedActivation(Module):
     Args:
         function: applied to what is read, elementwise.
         range: of the inputs; None to hold nothing.
+        pushed_from: the share of the range from which on training pushes back.
 
     Attributes:
         range: a tensor [1], or None.
@@ -107,12 +117,18 @@ class RangedActivation(Module):
     range: Any
     overflow: Any
 
-    def __init__(self, function: Callable[[Any], Any], range: float | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        range: float | None = None,
+        pushed_from: float = _PUSHED_FROM,
+    ) -> None:
         super().__init__()
         if range is not None and not (np.isfinite(range) and range > 0):
             raise ConfigError(f"range {range}: it is a finite number above 0")
         self.function = function
         self.register_buffer("range", None if range is None else torch.tensor([float(range)]))
+        self.pushed_from = pushed_from
         self.overflow = None
         self.largest = 0.0
 
@@ -127,7 +143,7 @@ class RangedActivation(Module):
             return x
         if self.range is None:
             return x
-        over = functional.relu(x.abs() - _PUSHED_FROM * self.range)
+        over = functional.relu(x.abs() - self.pushed_from * self.range)
         self.overflow = (over * over).mean()
         return x.clamp(-self.range, self.range)
 
@@ -163,15 +179,72 @@ class RangedPolynomial(RangedActivation):
         return found
 
 
+class RangedRelu(RangedActivation):
+    """ReLU's one polynomial, with the coefficients that a server computes it by.
+
+    Nothing of it is trained, and what is trained around it knows it: no approximation error is
+    left at inference.
+
+    Args:
+        range: ``r``; inputs are held inside ``[-r, r]``, where it is nearest to ReLU, and pushed
+            back from three quarters of it on.
+        degree: 31, 63 or 127, of 5, 6 or 7 levels.
+    """
+
+    def __init__(self, range: float, degree: int) -> None:
+        super().__init__(self._evaluate, range, _PUSHED_FROM_STEEP)
+        # Beside x / 2 it is even: a series in u = 2 t^2 - 1, of half the degree.
+        even = relu_coefficients(degree)[::2]
+        self._even: list[float] = even.tolist()
+        self._slope: list[float] = np.polynomial.chebyshev.chebder(even).tolist()
+
+    def _evaluate(self, x: Any) -> Any:
+        t = x / self.range
+        return self.range * (t / 2 + _Series.apply(t, self._even, self._slope))
+
+
+class _Series(torch.autograd.Function):
+    """A series of Chebyshev's polynomials of 2 t^2 - 1; only ``t`` is kept for the slope."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Any, even: list[float], slope: list[float]) -> Any:
+        ctx.save_for_backward(t)
+        ctx.slope = slope
+        return _clenshaw(even, 2 * t * t - 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (t,) = ctx.saved_tensors
+        return gradients[0] * 4 * t * _clenshaw(ctx.slope, 2 * t * t - 1), None, None
+
+
+def _clenshaw(coefficients: list[float], u: Any) -> Any:
+    """The sum of ``coefficients[k]`` times Chebyshev's T_k of ``u``."""
+    following, after, doubled = torch.zeros_like(u), torch.zeros_like(u), 2 * u
+    for coefficient in reversed(coefficients[1:]):
+        following, after = (doubled * following).sub_(after).add_(coefficient), following
+    return (u * following).sub_(after).add_(coefficients[0])
+
+
 def make_activation(
-    name: Activation, *, range: float | None = None, degree: int = 2
+    name: Activation,
+    *,
+    range: float | None = None,
+    degree: int = 2,
+    relu_degree: int | None = None,
 ) -> RangedActivation:
-    """The activation of this name.
+    """The activation of this name; ``relu_degree`` is that of :class:`Description`.
 
     Raises:
         ConfigError: an unknown name, a range that is none, a polynomial without a range.
     """
     match name:
+        case "relu" if relu_degree is not None:
+            if range is None:
+                raise ConfigError(
+                    f"relu_degree {relu_degree} needs a range: outside it, a polynomial is no ReLU"
+                )
+            return RangedRelu(range, relu_degree)
         case "square":
             return RangedActivation(torch.square, range)
         case "relu":
@@ -195,12 +268,12 @@ class DLRM(Module):
     Args:
         description: its sizes.
         range: that inputs of activations are held in; None to hold nothing.
-        degree: of polynomial activations.
+        degree: of trained polynomial activations.
         gain: that the linear layers' first weights are multiplied by. Below 1 keeps a chain of
             squares small.
 
     Raises:
-        ConfigError: a polynomial activation without a range.
+        ConfigError: a polynomial without a range.
     """
 
     bot_l: Any
@@ -230,9 +303,15 @@ class DLRM(Module):
         )
 
         def activations(count: int) -> Any:
-            name = description.activation
-            made = [make_activation(name, range=range, degree=degree) for _ in _times(count)]
-            return torch.nn.ModuleList(made)
+            return torch.nn.ModuleList(
+                make_activation(
+                    description.activation,
+                    range=range,
+                    degree=degree,
+                    relu_degree=description.relu_degree,
+                )
+                for _ in _times(count)
+            )
 
         self.bot_l = _linear(description.bottom_shapes, gain)
         self.top_l = _linear(description.top_shapes, gain)

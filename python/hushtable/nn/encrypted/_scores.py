@@ -32,10 +32,12 @@ def area_under_curve(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
     """The chance that a positive sample is over a negative one; a tie counts a half.
 
     Args:
-        logits: [samples].
+        logits: [samples]. One that is no number, as outside a polynomial's range, counts as the
+            most wrong of all.
         labels: [samples], true or 1 for a positive one.
     """
-    values, is_positive = np.asarray(logits, np.float64), np.asarray(labels, np.bool_)
+    is_positive = np.asarray(labels, np.bool_)
+    values = _numbers(np.asarray(logits, np.float64), is_positive)
     positives = int(is_positive.sum())
     negatives = is_positive.size - positives
     if positives == 0 or negatives == 0:
@@ -48,7 +50,7 @@ def area_under_curve(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:
 
 
 def score(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
-    """Judges logits [samples] by labels [samples].
+    """Judges logits [samples] by labels [samples]; the log loss is infinite where one is no number.
 
     Raises:
         ValueError: no samples, or shapes that differ.
@@ -57,6 +59,7 @@ def score(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
     wanted = np.asarray(labels, np.bool_)
     if values.ndim != 1 or values.shape != wanted.shape or values.size == 0:
         raise ValueError(f"logits {values.shape} and labels {wanted.shape}: one of each a sample")
+    values = _numbers(values, wanted)
     # log(1 + e^x) without overflow; the label's logit is taken off where the sample is positive.
     losses = np.logaddexp(0.0, values) - np.where(wanted, values, 0.0)
     return Scores(
@@ -65,3 +68,10 @@ def score(logits: npt.ArrayLike, labels: npt.ArrayLike) -> Scores:
         log_loss=float(losses.mean()),
         samples=values.size,
     )
+
+
+def _numbers(
+    values: npt.NDArray[np.float64], is_positive: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """The logits, with the farthest from its label in place of each that is no number."""
+    return np.where(np.isnan(values), np.where(is_positive, -np.inf, np.inf), values)
