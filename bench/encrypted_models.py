@@ -1,11 +1,12 @@
 """Measures what models for encrypted inference lose, for docs/encrypted-models.md.
 
-    python bench/encrypted_models.py [--write-only] [--impressions 150000] [--seeds 1]
+    python bench/encrypted_models.py [--write-only | --degrees] [--impressions 150000] [--seeds 1]
 
 Trains Criteo's model on made-up impressions with the Kaggle log's cardinalities, for each threshold
 and each activation, keeps what it found in bench/results and the plot in docs/plots, and writes the
-tables of the page; those of the heart patients come from examples/heart/models/results.json. It
-needs torch and matplotlib; with ``--write-only``, which takes the results that are kept, no torch.
+tables of the page; those of the heart patients come from examples/heart/models/results.json. With
+``--degrees`` it trains ReLU's polynomials alone and keeps them beside what is kept. It needs torch
+and matplotlib; with ``--write-only``, which takes the results that are kept, no torch.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ ACTIVATIONS: dict[str, tuple[Activation, float | None, float]] = {
     "square": ("square", 1.0, 0.5),
     "polynomial of degree 2": ("polynomial", 4.0, 1.0),
 }
+#: ReLU's one polynomial, trained in: its degrees, and the range that its inputs are held in.
+DEGREES = (31, 63, 127)
+HELD = 5.0
 #: Deviations from the mean that a dense input is clipped to, by the client.
 BOUND = 3.0
 #: Activations are compared at the first of these, thresholds with the first activation.
@@ -58,7 +62,7 @@ COMPARED_AT = 500
 SLOTS = (32_768, 16_384, 8_192)
 
 
-def describe(activation: Activation, threshold: int) -> Description:
+def describe(activation: Activation, threshold: int, relu_degree: int | None = None) -> Description:
     """HE-LRM's model of Criteo."""
     return Description(
         dense=13,
@@ -70,62 +74,98 @@ def describe(activation: Activation, threshold: int) -> Description:
             for name, rows in zip(criteo.FEATURES, CRITEO_KAGGLE_ROWS, strict=True)
         ),
         activation=activation,
+        relu_degree=relu_degree,
         threshold=threshold,
     )
 
 
-def study(impressions: int, seeds: int) -> dict[str, Any]:
-    """Trains every setting; what the file of results holds."""
-    import torch
+class Log:
+    """Made-up impressions in the order of the log, as days are: eight tenths, one, and one."""
 
-    from hushtable.nn.encrypted import DLRM, Recipe, Samples, train
+    def __init__(self, impressions: int) -> None:
+        from hushtable.nn.encrypted import Recipe, Samples
 
-    torch.set_num_threads(1)
-    recipe = Recipe(epochs=3, batch=256, rate=1e-3, penalty=10.0, patience=1)
-    log = criteo.make(impressions, CRITEO_KAGGLE_ROWS)
-    # In the order of the log, as days are: eight tenths, one, and one.
-    ends = (impressions * 8 // 10, impressions * 9 // 10)
-    mean, deviation = log.dense[: ends[0]].mean(0), log.dense[: ends[0]].std(0)
-    constants = Preprocess(tuple(map(float, mean)), tuple(map(float, deviation)), BOUND)
-    dense = constants.standardise(log.dense)
-    every = Samples(dense, log.ids, log.clicked)
-    parts = [
-        every.take(slice(*ends)) for ends in zip((0, *ends), (*ends, impressions), strict=True)
-    ]
-    settings = [("ReLU", threshold) for threshold in THRESHOLDS]
-    settings += [(name, COMPARED_AT) for name in ACTIVATIONS if name != "ReLU"]
-    lines, began = [], time.perf_counter()
-    for name, threshold in settings:
-        activation, held, gain = ACTIVATIONS[name]
+        log = criteo.make(impressions, CRITEO_KAGGLE_ROWS)
+        ends = (impressions * 8 // 10, impressions * 9 // 10)
+        mean, deviation = log.dense[: ends[0]].mean(0), log.dense[: ends[0]].std(0)
+        constants = Preprocess(tuple(map(float, mean)), tuple(map(float, deviation)), BOUND)
+        every = Samples(constants.standardise(log.dense), log.ids, log.clicked)
+        self.parts = [
+            every.take(slice(*both)) for both in zip((0, *ends), (*ends, impressions), strict=True)
+        ]
+        self.recipe = Recipe(epochs=3, batch=256, rate=1e-3, penalty=10.0, patience=1)
+
+    def fit(
+        self, description: Description, held: float | None, gain: float, seeds: int
+    ) -> dict[str, Any]:
+        """What models of these seeds are found to be on the last part."""
+        import torch
+
+        from hushtable.nn.encrypted import DLRM, train
+
         scores, ranges = [], []
         for seed in range(seeds):
             torch.manual_seed(seed)
-            model = DLRM(describe(activation, threshold), range=held, gain=gain)
-            report = train(model, *parts, recipe=recipe)
+            model = DLRM(description, range=held, gain=gain)
+            report = train(model, *self.parts, recipe=self.recipe)
             assert report.test is not None
             scores.append(report.test)
-            ranges.append(max(*report.bottom_ranges, *report.top_ranges))
-        line = {
-            "activation": name,
-            "threshold": threshold,
+            # Of all parts: training has reset it, and judged the test part last.
+            ranges.append(max(one.largest for one in model.activations))
+        return {
             "range": held,
             "largest": max(ranges),
             "auc": float(np.mean([one.auc for one in scores])),
             "auc_sd": float(np.std([one.auc for one in scores])),
             "log_loss": float(np.mean([one.log_loss for one in scores])),
             "log_loss_sd": float(np.std([one.log_loss for one in scores])),
+            "auc_by_seed": [round(one.auc, 6) for one in scores],
         }
-        lines.append(line)
-        print(json.dumps(line), file=sys.stderr, flush=True)
-    chance = float(parts[2].labels.mean())
+
+
+def study(impressions: int, seeds: int) -> dict[str, Any]:
+    """Trains every setting; what the file of results holds."""
+    import torch
+
+    torch.set_num_threads(1)
+    log = Log(impressions)
+    settings = [("ReLU", threshold) for threshold in THRESHOLDS]
+    settings += [(name, COMPARED_AT) for name in ACTIVATIONS if name != "ReLU"]
+    lines, began = [], time.perf_counter()
+    for name, threshold in settings:
+        activation, held, gain = ACTIVATIONS[name]
+        found = log.fit(describe(activation, threshold), held, gain, seeds)
+        lines.append({"activation": name, "threshold": threshold, **found})
+        print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     return {
         "impressions": impressions,
         "seeds": seeds,
-        "clicked": chance,
-        "recipe": asdict(recipe),
+        "clicked": float(log.parts[2].labels.mean()),
+        "recipe": asdict(log.recipe),
         "torch": torch.__version__,
         "machine": platform.platform(),
         "seconds": round(time.perf_counter() - began, 1),
+        "settings": lines,
+    }
+
+
+def study_degrees(impressions: int, seeds: int) -> dict[str, Any]:
+    """ReLU's one polynomial of each degree, and ReLU in the clear, of equal seeds."""
+    import torch
+
+    torch.set_num_threads(1)
+    log, lines = Log(impressions), []
+    for degree in (None, *DEGREES):
+        held = None if degree is None else HELD
+        found = log.fit(describe("relu", COMPARED_AT, degree), held, 1.0, seeds)
+        lines.append({"degree": degree, "threshold": COMPARED_AT, **found})
+        print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
+    return {
+        "impressions": impressions,
+        "seeds": seeds,
+        "recipe": asdict(log.recipe),
+        "torch": torch.__version__,
+        "machine": platform.platform(),
         "settings": lines,
     }
 
@@ -191,11 +231,41 @@ def table_of_clicks(document: dict[str, Any]) -> list[str]:
     return lines
 
 
+def table_of_degrees(document: dict[str, Any]) -> list[str]:
+    """One line a degree: how far from the clear ReLU's AUC its models are, seed by seed."""
+    lines = [
+        "| degree | levels | largest error | AUC | less than ReLU's | by seed | largest input |",
+        "|---|--:|--:|--:|--:|---|--:|",
+    ]
+    settings = document["settings"]
+    clear = np.array(settings[0]["auc_by_seed"])
+    for one in settings:
+        degree, areas = one["degree"], np.array(one["auc_by_seed"])
+        name, levels, error, less, by_seed = "ReLU, in the clear", "", "", "", ""
+        if degree is not None:
+            name, levels = str(degree), str(degree.bit_length())
+            # Bernstein's constant, of the even degree below.
+            error = f"{0.2802 * one['range'] / (2 * (degree - 1)):.3f}"
+            less = f"{np.mean(clear - areas):+.4f}"
+            by_seed = ", ".join(f"{value:+.4f}" for value in clear - areas)
+        lines.append(
+            f"| {name} | {levels} | {error} | {one['auc']:.4f} | {less} | {by_seed}"
+            f" | {one['largest']:.1f} |"
+        )
+    lines += [
+        "",
+        f"{document['impressions']:,} made-up impressions, threshold {COMPARED_AT},"
+        f" {document['seeds']} seeds, range {HELD:g}.",
+    ]
+    return lines
+
+
 def write_page(document: dict[str, Any]) -> None:
     """Replaces what stands between the marks of the page."""
     tables = {
         "sizes": table_of_sizes(),
         "patients": table_of_patients(),
+        "degrees": table_of_degrees(document["degrees"]),
         "clicks": table_of_clicks(document),
     }
     text = PAGE.read_text(encoding="utf-8")
@@ -245,16 +315,18 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write-only", action="store_true", help="train nothing")
+    parser.add_argument("--degrees", action="store_true", help="train ReLU's polynomials alone")
     parser.add_argument("--impressions", type=int, default=150_000, help="to make up")
     parser.add_argument("--seeds", type=int, default=1, help="of each setting")
     options = parser.parse_args()
     if options.impressions < 1_000 or options.seeds < 1:
         parser.error("--impressions must be at least 1,000 and --seeds at least 1")
     kept = sorted(RESULTS.glob("encrypted-models-*.json"))
-    if options.write_only and kept:
-        document = json.loads(kept[-1].read_text(encoding="utf-8"))
-    else:
-        document = study(options.impressions, options.seeds)
+    document = json.loads(kept[-1].read_text(encoding="utf-8")) if kept else {}
+    if not (options.write_only and kept):
+        if not options.degrees:
+            document |= study(options.impressions, options.seeds)
+        document["degrees"] = study_degrees(options.impressions, options.seeds)
         path = RESULTS / f"encrypted-models-{datetime.date.today().isoformat()}.json"
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     draw(document, PLOT)

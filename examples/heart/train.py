@@ -37,6 +37,8 @@ from .patients import FOLDS, describe, measure, split
 HERE = Path(__file__).parent / "models"
 #: A server cannot check what it cannot read: inputs of activations are held in this range.
 RANGE = 2.0
+#: ReLU's one polynomial, trained in: its range is wider, since nothing may leave it.
+RELU_DEGREES, RELU_RANGE = (31, 63, 127), 4.0
 RECIPE = Recipe(epochs=120, rate=3e-3, weight_decay=3.0, patience=25)
 #: The setting whose models of seed 0 are kept.
 SERVED = "square"
@@ -51,18 +53,24 @@ class Setting:
         activation: between layers.
         range: that its inputs are held in; None for a model that is not made to be encrypted.
         gain: of the first weights.
+        relu_degree: of the one polynomial that stands for ReLU.
     """
 
     name: str
     activation: Activation
     range: float | None
     gain: float = 1.0
+    relu_degree: int | None = None
 
 
 CLEAR = Setting("ReLU, in the clear", "relu", None)
 SETTINGS = (
     CLEAR,
     Setting("ReLU", "relu", RANGE),
+    *(
+        Setting(f"ReLU by degree {degree}", "relu", RELU_RANGE, relu_degree=degree)
+        for degree in RELU_DEGREES
+    ),
     Setting("SiLU", "silu", RANGE),
     Setting("square", "square", RANGE, gain=0.5),
     Setting("polynomial of degree 2", "polynomial", RANGE),
@@ -85,7 +93,8 @@ def fit(heart: Heart, setting: Setting, fold: int, seed: int) -> Fitted:
     every = Samples(inputs.standardise(heart.dense), inputs.fill(heart.indices), heart.ill)
     learning, validation, test = map(every.take, (parts.learning, parts.validation, parts.test))
     torch.manual_seed(1_000 * seed + fold)
-    model = DLRM(describe(setting.activation), range=setting.range, gain=setting.gain)
+    description = replace(describe(setting.activation), relu_degree=setting.relu_degree)
+    model = DLRM(description, range=setting.range, gain=setting.gain)
     report = train(model, learning, validation, test, replace(RECIPE, seed=seed))
     inputs = replace(inputs, bottom_ranges=report.bottom_ranges, top_ranges=report.top_ranges)
     return Fitted(model, report, inputs)

@@ -55,6 +55,24 @@ def test_lower_thresholds_learn_less_and_activations_no_less() -> None:
         assert one["range"] is None or one["largest"] < 3 * one["range"]
 
 
+def test_the_recipe_has_the_lowest_degree_of_which_no_seed_loses_a_thousandth() -> None:
+    document = kept()["degrees"]
+    clear, *degrees = document["settings"]
+    assert clear["degree"] is None and document["seeds"] == len(clear["auc_by_seed"]) == 3
+    assert [one["degree"] for one in degrees] == list(models.DEGREES)
+    loses = {
+        one["degree"]: max(
+            a - b for a, b in zip(clear["auc_by_seed"], one["auc_by_seed"], strict=True)
+        )
+        for one in degrees
+    }
+    text = (ROOT / "examples" / "dlrm" / "encrypted.py").read_text()
+    assert f"\nRELU_DEGREE = {min(at for at in loses if loses[at] <= 0.001)}\n" in text
+    for one in degrees:
+        # No impression leaves the range, in which alone it is near ReLU.
+        assert 0.5 * one["range"] < one["largest"] <= one["range"]
+
+
 def test_plots_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra hushtable[plot] is not installed")
     models.draw(kept(), tmp_path / "plots" / "models.svg")

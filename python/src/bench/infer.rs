@@ -19,7 +19,7 @@ pub(crate) fn infer_models() -> Vec<&'static str> {
 pub(crate) fn infer_seconds(py: Python<'_>, model: &str, runs: usize) -> PyResult<String> {
     let published = Published::named(model).ok_or_else(|| {
         let possible = infer_models().join(", ");
-        Failure::new("ConfigError", format!("model is {model:?}, but must be {possible}"))
+        Failure::config(format!("model is {model:?}, but must be {possible}"))
     })?;
     let measured = py.detach(|| measure_published(published, runs, MAP_BYTES_MAX));
     let measured = measured.map_err(Failure::from)?;
