@@ -126,7 +126,7 @@ pub fn silu_degree(range: f64) -> Result<usize, Error> {
 }
 
 /// What is computed in ReLU's place on [−`range`, `range`]: a polynomial of `degree`, or the composite.
-pub(super) fn relu(degree: Option<usize>, range: f64) -> Result<Approximation, Error> {
+fn relu(degree: Option<usize>, range: f64) -> Result<Approximation, Error> {
     Ok(match degree {
         Some(degree) => Approximation::nearest_relu(degree, range)?,
         None => Approximation::relu(&COMPOSITE, range)?,

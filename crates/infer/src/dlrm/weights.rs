@@ -8,7 +8,6 @@ use hushtable_table::{Table, decode_rows, repeated_name};
 use safetensors::{Dtype, SafeTensors};
 
 use super::error::Error;
-use super::gate;
 use super::spec::{Activation, Dlrm, DlrmSpec, FeatureSpec, Shape};
 
 /// The largest absolute value of a weight.
@@ -348,7 +347,7 @@ fn take_trained(
     }
     let relu = match (spec.relu_degree, range) {
         (None, _) => None,
-        (Some(_), Some(range)) => Some(gate::relu(spec.relu_degree, range)?),
+        (Some(degree), Some(range)) => Some(Approximation::nearest_relu(degree, range)?),
         // The polynomial is one of its range.
         (Some(_), None) => return Err(Error::MissingTensor { name, expected: vec![1] }),
     };
