@@ -27,6 +27,30 @@ const VAGUE: [&str; 4] = [
     concat!("tells of ", "one"),
 ];
 
+/// Largest errors that leave out what is no number. In halves, as above.
+const MAXIMA: [&str; 2] = [concat!("f64", "::max)"), concat!("f32", "::max)")];
+
+/// Largest differences by a maximum of doubles: NaN is left out of it, and passes for no error.
+pub fn check_errors(file: &Path, text: &str) -> Vec<String> {
+    if file.extension().is_none_or(|ending| ending != "rs") {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut statement = String::new();
+    for (index, line) in text.lines().enumerate() {
+        statement.push_str(line);
+        let is_maximum = MAXIMA.into_iter().any(|maximum| line.contains(maximum));
+        if is_maximum && (statement.contains(".abs()") || statement.contains(".norm()")) {
+            let at = format!("{}:{}", file.display(), index + 1);
+            found.push(format!("{at}: NaN is left out: take hushtable_rlwe::largest"));
+        }
+        if line.trim_end().ends_with([';', '{', '}']) {
+            statement.clear();
+        }
+    }
+    found
+}
+
 /// Turns of phrase whose noun a reader has to guess, in source and pages.
 pub fn check_phrases(file: &Path, text: &str) -> Vec<String> {
     let ending = file.extension().and_then(|ending| ending.to_str());
@@ -100,7 +124,7 @@ fn contains_word(line: &str, mark: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{UNFINISHED, VAGUE, check_phrases, check_words};
+    use super::{MAXIMA, UNFINISHED, VAGUE, check_errors, check_phrases, check_words};
 
     #[test]
     fn every_vague_phrase_is_found() {
@@ -109,6 +133,20 @@ mod tests {
             assert_eq!(found.len(), 1, "{phrase}: {found:?}");
         }
         assert!(check_phrases(Path::new("a/b.md"), "One of one hundred, that is.\n").is_empty());
+    }
+
+    #[test]
+    fn errors_without_what_is_no_number_are_found() {
+        for maximum in MAXIMA {
+            for text in [
+                format!("let e = x.map(|x| x.abs()).fold(0.0, {maximum};"),
+                format!("x\n    .map(|x| x.norm())\n    .fold(0.0, {maximum}"),
+            ] {
+                assert_eq!(check_errors(Path::new("a/b.rs"), &text).len(), 1, "{text}");
+            }
+            let times = format!("let x = y.abs();\nlet z = times.fold(0.0, {maximum};");
+            assert!(check_errors(Path::new("a/b.rs"), &times).is_empty());
+        }
     }
 
     #[test]

@@ -29,9 +29,8 @@ pub(crate) struct NativeBootstrapBench {
 
 #[pymethods]
 impl NativeBootstrapBench {
-    /// Makes the set of `degree` for `slots` numbers and keys, and bootstraps a ciphertext of random
-    /// numbers, of one number everywhere, of one that is not 0 and of positive ones, each held against what
-    /// went in.
+    /// Makes the set of `degree` for `slots` numbers and keys. Random numbers, a constant, a single number
+    /// that is not 0 and positive numbers are bootstrapped and held against what went in.
     #[new]
     #[pyo3(signature = (degree, slots))]
     fn new(py: Python<'_>, degree: usize, slots: usize) -> PyResult<Self> {

@@ -93,6 +93,13 @@ fn names_say_something_and_work_is_finished() {
 }
 
 #[test]
+fn no_largest_error_leaves_out_what_is_no_number() {
+    assert_none(
+        sources().iter().flat_map(|(file, text)| words::check_errors(file, text)).collect(),
+    );
+}
+
+#[test]
 fn sentences_name_the_thing() {
     assert_none(
         sources().iter().flat_map(|(file, text)| words::check_phrases(file, text)).collect(),

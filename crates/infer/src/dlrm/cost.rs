@@ -272,8 +272,7 @@ pub fn measure(
         |map: &Diagonals, baby_steps| evaluator.prepare(map, Split::new(baby_steps), top, scale);
     let (one, babies, giants) = (prepare(&one, 1)?, prepare(&many, 16)?, prepare(&many, 1)?);
     // Maps and ciphertexts of their own, as those of many one-hots are: they come from memory.
-    let map_bytes = (DIAGONALS + 1) * limbs * degree * 6;
-    let count = (MAPS_BYTES / map_bytes).clamp(2, 64);
+    let count = (MAPS_BYTES / giants.memory_bytes()).clamp(2, 64);
     let maps = (0..count).map(|_| prepare(&many, 1)).collect::<Result<Vec<_>, _>>()?;
     let rotate_ms = time_ms(|| evaluator.rotate(&x, 1).map(drop))?;
     let multiply_ms = time_ms(|| evaluator.square_rescale(&x).map(drop))?;

@@ -2,6 +2,7 @@
 
 use super::chebyshev::{Target, nearest};
 use super::{Basis, Error, Evaluate, Polynomial};
+use crate::largest;
 
 /// A function on [−range, range] by polynomials, and how far from it they get.
 ///
@@ -138,8 +139,8 @@ impl Approximation {
         let share = |index: usize| index as f64 / points as f64;
         let linear = (0..=points).map(share);
         let near = (0..=points).map(|index| (-20.0 * share(index)).exp2());
-        let error = |t: f64| (self.at(self.range * t) - self.function.at(self.range * t)).abs();
-        linear.chain(near).map(|t| error(t).max(error(-t))).fold(0.0, f64::max)
+        let error = |t: f64| self.at(self.range * t) - self.function.at(self.range * t);
+        largest(linear.chain(near).flat_map(|t| [error(t), error(-t)]))
     }
 
     /// What is approximated.

@@ -2,6 +2,8 @@
 
 use std::f64::consts::PI;
 
+use crate::largest;
+
 /// Σ coefficients[k] · T_k(x), by Clenshaw's recurrence.
 pub(super) fn sum(coefficients: &[f64], x: f64) -> f64 {
     let (mut next, mut after) = (0.0, 0.0);
@@ -93,8 +95,8 @@ pub(super) fn nearest(target: Target, degree: usize, low: f64) -> (Vec<f64>, f64
     }
     let error = |x: f64| sum(&coefficients, x) - target.at(x);
     let extrema = alternating_extrema(&error, low);
-    let largest = extrema.iter().map(|&x| error(x).abs()).fold(0.0, f64::max);
-    (coefficients, largest)
+    let error = largest(extrema.iter().map(|&x| error(x)));
+    (coefficients, error)
 }
 
 /// The coefficients of the polynomial that misses `target` by one number, with alternating signs, at all

@@ -28,24 +28,25 @@ pub struct BootstrapLevels {
 
 impl BootstrapLevels {
     /// For few slots at N = 2^16: 15 levels left, keys of three digits.
-    pub const R16: Self = Self { left: 15, special: (51, 10), ..Self::L16 };
+    pub const R16: Self = Self { left: 15, special: (50, 10), ..Self::L16 };
 
     /// For few slots at N = 2^16: 20 levels left, keys of six digits.
     pub const L16: Self = Self {
-        first: 50,
+        first: 51,
         scale: 40,
         to_coefficients: 2,
         left: 20,
-        reduction: 50,
+        reduction: 51,
         to_slots: 2,
-        special: (51, 6),
+        special: (50, 6),
     };
 
     /// For all slots at N = 2^16: 12 levels left.
     pub const F16: Self = Self { to_coefficients: 3, left: 12, to_slots: 3, ..Self::R16 };
 
     /// For N = 2^15: 5 levels left, at a scale of 32 bits.
-    pub const Y15: Self = Self { first: 42, scale: 32, left: 5, special: (51, 2), ..Self::L16 };
+    pub const Y15: Self =
+        Self { first: 42, scale: 32, left: 5, reduction: 50, special: (51, 2), ..Self::L16 };
 
     /// Those of 128 bits at `degree` that take `slots` numbers in least time.
     ///
