@@ -26,7 +26,7 @@ fn silu() -> (Dlrm, Weights) {
 
 fn squares(shape: Shape) -> (Dlrm, Weights) {
     let dlrm = shape.dlrm().unwrap();
-    let weights = synthetic_weights(&dlrm, 1).unwrap();
+    let weights = synthetic_weights(&dlrm, None, 1).unwrap();
     (dlrm, weights)
 }
 
@@ -119,7 +119,7 @@ fn every_key_is_needed_up_to_its_level() {
         let all = KeySpec {
             products: plan.products(),
             rotations: plan.rotations().into_iter().collect(),
-            conjugation: None,
+            ..KeySpec::default()
         };
         run(&plan, &weights, &all).unwrap();
         for lowered in plan.rotations().into_keys() {

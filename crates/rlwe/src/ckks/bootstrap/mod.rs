@@ -149,8 +149,7 @@ impl Bootstrap {
             work.multiplications(self.parameters.degree()) + work.bytes
         };
         let splits = std::iter::successors(Some(distance), |&steps| Some(2 * steps));
-        let splits =
-            splits.take_while(|&steps| steps <= slots).map(|baby_steps| Split::new(baby_steps));
+        let splits = splits.take_while(|&steps| steps <= slots).map(Split::new);
         let split = splits.min_by_key(cost).expect("the distance itself");
         Step { map, split, level, scale }
     }
