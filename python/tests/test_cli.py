@@ -254,6 +254,13 @@ BAD = [
     ),
     ([*SHARED, "--value-bits", "-8"], 2, "ConfigError", "value_bits is -8, but must be 8 or 16"),
     (["infer", "plan", "--shape", "uci", "--users", "-1"], 2, "ConfigError", "users is -1"),
+    (
+        ["infer", "plan", "--shape", "uci", "--key-bytes-max", "1"],
+        2,
+        "KeysTooLarge",
+        "at most 1 are",
+    ),
+    ([*SHARED, "--key-bytes-max", "1"], 2, "ConfigError", "for encrypted features"),
     (["bench", "shares", "--divisor", "-1"], 2, "ConfigError", "--divisor is -1"),
     # Of numbers that no option is held against, the net.
     (["bench", "shares", "--divisor", str(2**70)], 2, "OverflowError", "'divisor'"),

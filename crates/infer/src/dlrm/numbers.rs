@@ -59,7 +59,7 @@ impl Numbers {
         match own.layout {
             Layout::Packed { period, copies, .. } => {
                 let factor = (slots / period / copies / turn.fold_count) as f64;
-                self.turn_map(&turn, slots, |to, from| {
+                self.turn_map(&turn, slots / copies, |to, from| {
                     let place = places[from % slots];
                     place.map_or(0.0, |place| factor * self.weight(own.values, to % period, place))
                 })

@@ -13,7 +13,7 @@ use super::features::{FEATURE_LEAST, FEATURE_MAX};
 use super::gate;
 use super::layout::{Input, Layout, Values};
 use super::spec::{Dlrm, DlrmSpec};
-use super::turn::{self, Map, baby_steps};
+use super::turn::{self, Map, Rotated, baby_steps, rotate};
 pub use super::turn::{Turn, TurnSplit};
 
 /// A parameter set in a file.
@@ -61,16 +61,6 @@ pub(super) fn is_dense_max(dense_max: &[f32], dense: usize) -> bool {
     let is_power = |end: f32| end.log2().fract() == 0.0;
     let is_end = |&end: &f32| (FEATURE_LEAST..=FEATURE_MAX).contains(&end) && is_power(end);
     dense_max.is_empty() || dense_max.len() == dense && dense_max.iter().all(is_end)
-}
-
-/// Rotations to the left, with the highest level of each.
-pub(super) type Rotated = BTreeMap<usize, usize>;
-
-pub(super) fn rotate(rotations: &mut Rotated, steps: usize, level: usize) {
-    if steps > 0 {
-        let most = rotations.entry(steps).or_insert(level);
-        *most = level.max(*most);
-    }
 }
 
 /// How one link is computed.
@@ -303,21 +293,31 @@ impl Plan {
             turn: self.input_turn(index),
             level: input.level,
             ciphertexts: input.ciphertexts,
+            period: match input.layout {
+                Layout::Packed { copies, .. } => self.slots() / copies,
+                Layout::Lanes { .. } => self.slots(),
+            },
         });
+        let of = |turn: Turn, level: usize, ciphertexts: usize, [inputs, outputs]: [usize; 2]| {
+            Map { turn, level, ciphertexts, period: inputs.max(outputs) }
+        };
         let links = self
             .links
             .iter()
-            .filter_map(|link| Some(Map { turn: link.turn?, level: link.level, ciphertexts: 1 }));
+            .filter_map(|link| Some(of(link.turn?, link.level, 1, [link.inputs, link.outputs])));
         let join = self.chain.join;
         let own = match self.embedding {
             EmbeddingPlan::Lookup { turn } => {
-                vec![Map { turn, level: self.links[join].level, ciphertexts: 1 }]
+                let link = &self.links[join];
+                let inputs = turn.diagonals * turn.fold_count;
+                vec![of(turn, link.level, 1, [inputs, link.outputs])]
             }
             EmbeddingPlan::Dot { own, pairs } => {
-                let (level, ciphertexts) = (self.links[join + 1].level, self.model.features.len());
+                let (link, count) = (&self.links[join + 1], self.model.features.len());
+                let (inputs, lanes) = (self.links[join].outputs, self.dot_lanes().0);
                 vec![
-                    Map { turn: own, level, ciphertexts: 1 },
-                    Map { turn: pairs, level, ciphertexts },
+                    of(own, link.level, 1, [inputs, link.outputs]),
+                    of(pairs, link.level, count, [lanes, link.outputs]),
                 ]
             }
             _ => Vec::new(),
@@ -454,6 +454,13 @@ impl Plan {
                 own.check(plan.slots(), plan.chain.links[0].inputs, dlrm.digits())?;
                 made.layout.clone_from(&own.layout);
             }
+        }
+        let kind = std::mem::discriminant(&again.embedding);
+        if again.inputs != plan.inputs
+            || again.links.len() != plan.links.len()
+            || kind != std::mem::discriminant(&plan.embedding)
+        {
+            return Err(wrong("its layout is not that of its model".into()));
         }
         let (own, made) = (plan.maps(), again.maps());
         let is_split = |(own, made): (&Map, &Map)| {

@@ -257,12 +257,10 @@ impl Found {
             return None;
         }
         let most = goal.key_bytes_max.unwrap_or(usize::MAX);
-        // Beside keys, an encryption of zero at the last level goes up.
-        let zero_bytes = plan.parameters.degree * 8 + 4096;
         let mut factor = 1.0;
         loop {
             let (splits, Chosen { ms, key_bytes, total }) = choices.choose(KeyPrice(factor));
-            let key_bytes = key_bytes + zero_bytes;
+            let key_bytes = key_bytes + beside_bytes(&plan);
             if key_bytes <= most || factor >= PRICE_FACTOR_MAX {
                 plan.set_splits(&splits);
                 return Some(Self { plan, key_bytes, cost: others + ms + (total - ms) / factor });
@@ -309,6 +307,11 @@ fn repack(
     Ok(())
 }
 
+/// Bytes, at most, that go up beside keys: an encryption of zero at the last level, and what names them.
+fn beside_bytes(plan: &Plan) -> usize {
+    plan.parameters.degree * 8 + 4096
+}
+
 /// The plan with primes in place of their bits, and with more bits where they are free.
 fn settle(dlrm: &Dlrm, sketch: &Plan, goal: Goal) -> Result<Plan, Error> {
     let (degree, count) = (sketch.parameters.degree, sketch.parameters.moduli.len() - 1);
@@ -329,7 +332,9 @@ fn settle(dlrm: &Dlrm, sketch: &Plan, goal: Goal) -> Result<Plan, Error> {
     for level in (least + 1..=(least + SPARE_BITS).min(LEVEL_BITS_MAX)).rev() {
         let Some(plan) = made(level)? else { continue };
         let query_bytes = ciphertext_words(&plan) * f64::from(level) / 8.0;
-        if splits::key_bytes(&plan) <= key_bytes_max && query_bytes <= QUERY_FREE_BYTES {
+        if splits::key_bytes(&plan) + beside_bytes(&plan) <= key_bytes_max
+            && query_bytes <= QUERY_FREE_BYTES
+        {
             return Ok(plan);
         }
     }

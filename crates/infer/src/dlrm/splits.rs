@@ -190,19 +190,14 @@ pub(super) fn key_memory_bytes(plan: &Plan) -> usize {
 }
 
 /// Bytes of memory of the prepared maps, those of inputs left out that are made at each use, because all
-/// would take more than `input_bytes_max`.
+/// would take more than `input_bytes_max`. Of a plaintext that repeats, one run is held.
 pub(super) fn map_memory_bytes(plan: &Plan, input_bytes_max: usize) -> usize {
-    let degree = plan.parameters.degree;
     let maps = plan.maps();
     let bytes = maps.iter().enumerate().map(|(index, map)| {
+        let words = (2 * map.period * plan.users).min(plan.parameters.degree);
         let diagonals = map.turn.diagonals * map.ciphertexts;
-        let has_babies = map.turn.baby_steps > 1;
-        let special = if has_babies { plan.parameters.special_moduli.len() } else { 0 };
-        let words = diagonals * (map.level + 1 + special) * degree;
-        match index < plan.inputs.len() && words * 8 > input_bytes_max {
-            true => 0,
-            false => diagonals * degree * width_at(plan, map.level, has_babies),
-        }
+        let bytes = diagonals * words * width_at(plan, map.level, map.turn.baby_steps > 1);
+        if index < plan.inputs.len() && bytes > input_bytes_max { 0 } else { bytes }
     });
     bytes.sum()
 }

@@ -1,10 +1,11 @@
 //! Linear maps of a plan: their diagonals, how these are split, and what is folded after.
 
+use std::collections::BTreeMap;
+
 use hushtable_rlwe::ckks::Split;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
-use super::plan::{Rotated, rotate};
 
 /// A linear map between vectors with a period, in rotations and products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +88,8 @@ pub(super) struct Map {
     pub level: usize,
     /// How many ciphertexts it takes.
     pub ciphertexts: usize,
+    /// After how many of a user's slots its diagonals repeat.
+    pub period: usize,
 }
 
 impl Turn {
@@ -167,6 +170,16 @@ impl Turn {
         // What is folded was rescaled.
         let folds = self.folds().map(|step| step * users % slots);
         folds.for_each(|steps| rotate(rotations, steps, level - 1));
+    }
+}
+
+/// Rotations to the left, with the highest level of each.
+pub(super) type Rotated = BTreeMap<usize, usize>;
+
+pub(super) fn rotate(rotations: &mut Rotated, steps: usize, level: usize) {
+    if steps > 0 {
+        let most = rotations.entry(steps).or_insert(level);
+        *most = level.max(*most);
     }
 }
 

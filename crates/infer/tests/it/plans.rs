@@ -181,6 +181,19 @@ fn splits_that_there_are_not_are_refused() {
     }
     value["input_splits"] = serde_json::json!([{ "baby_steps": 1 }, { "baby_steps": 1 }]);
     assert!(Plan::parse(&value.to_string()).is_err());
+    // Links, inputs and layouts that there are not.
+    for (at, wrong) in [
+        ("/links", serde_json::json!([])),
+        ("/inputs", serde_json::json!([])),
+        ("/inputs/0/layout/period", serde_json::json!(0)),
+        ("/embedding", serde_json::json!({ "kind": "lookup", "turn": value["links"][1]["turn"] })),
+    ] {
+        let mut value = value.clone();
+        value["input_splits"] = serde_json::json!([]);
+        *value.pointer_mut(at).unwrap() = wrong;
+        let refused = Plan::parse(&value.to_string()).unwrap_err();
+        assert!(matches!(refused, Error::Layout { .. } | Error::Plan { .. }), "{at}: {refused}");
+    }
     // Packed by more diagonals than values need: possible. By none: not.
     value["input_splits"] = serde_json::json!([]);
     for (diagonals, copies) in [(0, 1), (3, 1), (1, 1 << 20), (1 << 20, 1)] {
