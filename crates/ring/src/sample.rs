@@ -88,26 +88,25 @@ impl NoiseSource {
     }
 
     /// `weight` coefficients of −1 or 1 at places drawn uniformly, the others 0; in constant time, but
-    /// for how often two places were the same and all were drawn again, which tells of none.
+    /// for how often a place was taken already and drawn again, which tells of none.
     ///
     /// # Panics
     /// For more coefficients than there are.
     pub fn sparse(&mut self, ring: &Ring, weight: usize) -> Poly<Coefficients> {
         let degree = ring.degree();
         assert!(weight <= degree, "no more coefficients than there are");
+        // The place in the low bits, as many as the degree's, and the sign in the highest.
         let mut draws = Secret::new(vec![0u64; weight]);
-        loop {
-            let draws = draws.expose_mut();
-            self.words(draws);
-            // The place in the low bits, as many as the degree's, and the sign in the highest.
-            let is_same = |x: u64, y: u64| u8::from((x ^ y) & (degree as u64 - 1) == 0);
-            let pairs = draws.iter().enumerate();
-            let mut same = pairs.fold(0, |same, (index, &x)| {
-                draws[..index].iter().fold(same, |same, &y| same | is_same(x, y))
-            });
-            declassify(&mut same);
-            if same == 0 {
-                break;
+        for number in 0..weight {
+            let (taken, rest) = draws.expose_mut().split_at_mut(number);
+            loop {
+                rest[0] = self.0.next();
+                let is_same = |taken: &u64| u8::from((taken ^ rest[0]) & (degree as u64 - 1) == 0);
+                let mut same = taken.iter().map(is_same).fold(0, |same, own| same | own);
+                declassify(&mut same);
+                if same == 0 {
+                    break;
+                }
             }
         }
         let mut poly = ring.zero();

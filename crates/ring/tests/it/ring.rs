@@ -322,7 +322,7 @@ fn sparse_coefficients_have_their_weight() {
     let (mut places, mut negative) = ([0; 256], 0);
     for number in 0..200 {
         let mut source = NoiseSource::from_seed(&[number; 32]);
-        for weight in [0, 1, 32, 40] {
+        for weight in [0, 1, 32, 40, 256] {
             let values = small(&ring, &source.sparse(&ring, weight));
             assert!(values.iter().all(|value| value.abs() <= 1));
             assert_eq!(values.iter().filter(|&&value| value != 0).count(), weight);
