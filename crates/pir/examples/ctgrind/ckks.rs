@@ -2,7 +2,7 @@
 
 use hushtable_prg::valgrind::mark_public;
 use hushtable_rlwe::SecretKey;
-use hushtable_rlwe::ckks::{self, Encoder, ModulusBits, ParameterSpec, Parameters};
+use hushtable_rlwe::ckks::{self, Encoder, KeySpec, ModulusBits, ParameterSpec, Parameters};
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 
 use crate::secret::{bytes, number, secret};
@@ -78,6 +78,31 @@ pub fn decrypt(of: u64) -> Work {
             for (found, expected) in found.iter().zip(values.iter().cycle()) {
                 assert!((found - expected).abs() < 1e-6, "{found} {expected}");
             }
+        }) as Check
+    })
+}
+
+/// Keys of a modulus raise: the sparse secret is drawn and encrypted.
+pub fn raise_keys(of: u64) -> Work {
+    let encoder = encoder();
+    let secret_key = key(&encoder, &mut NoiseSource::from_seed(&secret(bytes(of, 13))));
+    let drawn = |encoder: &Encoder, key: &SecretKey, source: &mut NoiseSource| {
+        let spec = KeySpec { raise: Some(1), ..KeySpec::default() };
+        let mut out = Vec::new();
+        let sink = |piece: &[u8]| out.extend_from_slice(piece);
+        let written = ckks::write_keys(encoder.parameters(), key, &spec, &[1; 32], source, sink);
+        written.expect("a level");
+        out
+    };
+    Box::new(move || {
+        let mut source = NoiseSource::from_seed(&secret(bytes(of, 14)));
+        let mut found = drawn(&encoder, &secret_key, &mut source);
+        Box::new(move || {
+            mark_public(&mut found);
+            let key = key(&encoder, &mut NoiseSource::from_seed(&bytes(of, 13)));
+            let source = |number| NoiseSource::from_seed(&bytes(of, number));
+            assert_eq!(found, drawn(&encoder, &key, &mut source(14)));
+            assert_ne!(found, drawn(&encoder, &key, &mut source(15)), "a source gives the secret");
         }) as Check
     })
 }

@@ -40,6 +40,7 @@ const CASES: &[(&str, Case)] = &[
     ("onion-decode", onion::decode),
     ("ckks-encrypt", ckks::encrypt),
     ("ckks-decrypt", ckks::decrypt),
+    ("ckks-raise-keys", ckks::raise_keys),
 ];
 
 /// Cases that valgrind must catch: else the method, or the build, is broken.

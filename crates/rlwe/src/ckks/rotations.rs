@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::keys::SPARSE_WEIGHT;
 use super::{Error, Parameters};
 
 /// Rotations, by steps to the left, each with the highest level that it is done at: a key for low
@@ -90,11 +91,18 @@ impl KeySpec {
     }
 
     /// # Errors
-    /// [`Error::Level`] for a level, [`Error::Slots`] for a rotation that there is not.
+    /// [`Error::Level`] for a level, [`Error::Slots`] for a rotation that there is not;
+    /// [`Error::Bootstrap`] for a raise at a degree below the sparse secret's weight.
     pub(super) fn check(&self, parameters: &Parameters) -> Result<(), Error> {
         let (expected, slots) = (parameters.levels(), parameters.slots());
         if let Some(found) = self.levels().find(|&level| level > expected) {
             return Err(Error::Level { operation: "make evaluation keys", found, expected });
+        }
+        let degree = parameters.degree();
+        if self.raise.is_some() && degree < SPARSE_WEIGHT {
+            let why =
+                format!("degree {degree} is below {SPARSE_WEIGHT}, the sparse secret's weight");
+            return Err(Error::Bootstrap { why });
         }
         if let Some((found, _)) = self.rotations.iter().find(|&(steps, _)| steps >= slots) {
             return Err(Error::Slots { found, slots });

@@ -90,8 +90,8 @@ fn numbers_come_back_at_every_count_of_slots() {
         }
         let ratio = (measured / expected).sqrt();
         println!("{slots}: of the prediction {ratio:.2}");
-        // What noise becomes depends on the multiples of q_0, and two numbers have few of them.
-        assert!(slots < 16 || (0.5..2.0).contains(&ratio), "{slots}: {ratio}");
+        // What noise becomes depends on the multiples of q_0, and a few numbers have few of them.
+        assert!(slots < SLOTS || (0.5..2.0).contains(&ratio), "{slots}: {ratio}");
     }
 }
 
@@ -284,6 +284,11 @@ fn what_cannot_be_bootstrapped_is_refused() {
     assert!(refused(other, SLOTS, 1.0).contains("level 5 has 51 bits, expected 40"));
     let none = BootstrapLevels { left: 0, ..LEVELS };
     assert!(refused(none, SLOTS, 1.0).contains("a level that is left"));
+
+    let small = parameters(16, LEVELS);
+    let spec = Bootstrap::new(&small, LEVELS, 4, 1.0).unwrap().key_spec();
+    let refused = key_bytes(&small, &spec).unwrap_err().to_string();
+    assert!(refused.contains("degree 16 is below 32"), "{refused}");
 
     let bootstrap = Bootstrap::new(&params, LEVELS, SLOTS, 1.0).unwrap();
     let mut clear = Clear::new(&params);
