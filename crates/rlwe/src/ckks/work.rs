@@ -63,6 +63,17 @@ impl Work {
         moduli.filter(|(limb, _)| has(limb)).map(|(_, modulus)| width_bytes(modulus)).sum()
     }
 
+    /// Dividing a mask at `level` by P and cutting it into digits.
+    pub(super) fn cut(parameters: &Parameters, level: usize) -> Self {
+        let (limbs, special) = (level + 1, parameters.special_limbs());
+        Self::extend(limbs, special).plus(Self::divide(limbs, special, 0))
+    }
+
+    /// Bytes of one side of a key for `level` in memory.
+    pub(super) fn key_bytes(parameters: &Parameters, level: usize) -> usize {
+        parameters.digits(level) * parameters.degree() * Self::widths(parameters, level)
+    }
+
     /// A rotation at `level`.
     pub fn rotate(parameters: &Parameters, level: usize) -> Self {
         let (limbs, special) = (level + 1, parameters.special_limbs());

@@ -53,6 +53,20 @@ impl Map {
         Self { size: 2 * self.size, diagonals: self.diagonals.iter().map(twice).collect() }
     }
 
+    /// This map of what a rotation by `steps` gives.
+    fn of_rotated(&self, steps: usize) -> Self {
+        let moved =
+            |(own, values): (&usize, &Vec<Complex64>)| ((own + steps) % self.size, values.clone());
+        Self { size: self.size, diagonals: self.diagonals.iter().map(moved).collect() }
+    }
+
+    /// A rotation by `steps` of what this map gives.
+    fn rotated(&self, steps: usize) -> Self {
+        let mut out = self.of_rotated(steps);
+        out.diagonals.values_mut().for_each(|values| values.rotate_left(steps % self.size));
+        out
+    }
+
     fn diagonals(&self, slots: usize) -> Result<Diagonals, Error> {
         let mut out = Diagonals::new(slots);
         for (&steps, values) in &self.diagonals {
@@ -98,6 +112,13 @@ fn runs(size: usize, count: usize) -> Vec<std::ops::Range<u32>> {
         .collect()
 }
 
+/// What a map of the rounds of `run` is turned by, and its neighbour of the next rounds back: its own
+/// rotations are by −d to d for a d just below, the neighbour's by multiples of it. Turned, they are
+/// all ahead and follow each other, so that one key can walk over them. The last rounds' go all around.
+fn next(size: usize, run: &std::ops::Range<u32>) -> usize {
+    (1 << run.end) % size
+}
+
 /// One factor, and the distance that all its rotations are multiples of.
 #[derive(Clone, Debug)]
 pub(super) struct Factor {
@@ -126,9 +147,12 @@ pub(super) fn to_coefficients(
     let factor = |(number, run): (usize, std::ops::Range<u32>)| {
         let distance = 1 << run.start;
         let mut map = Map::identity(size);
+        let next = next(size, &run);
         for log2 in run {
             map = round(roots.all(), size, 1 << log2, false).after(&map);
         }
+        // Turned by what the map before was, and by what makes its own rotations follow each other.
+        map = map.of_rotated(size - if number > 0 { distance } else { size }).rotated(next);
         let map = match number {
             0 => map.doubled().after(&packed),
             _ => map,
@@ -145,10 +169,12 @@ pub(super) fn to_slots((slots, n): (usize, usize), count: usize) -> Result<Vec<F
     let roots = Roots::new(size);
     let factor = |(number, run): (usize, std::ops::Range<u32>)| {
         let distance = 1 << run.start;
+        let next = next(size, &run);
         let mut map = Map::identity(size);
         for log2 in run.rev() {
             map = round(roots.all(), size, 1 << log2, true).after(&map);
         }
+        map = map.of_rotated(next).rotated(size - if number > 0 { distance } else { size });
         if number == 0 {
             // The last to be applied: real parts to the first half, imaginary ones to the second.
             map = map.doubled();
@@ -219,5 +245,12 @@ mod tests {
         // Four rounds each of 256 complex numbers: the second's steps go all around.
         assert_eq!(counts(to_slots((32768, 512), 2).unwrap()), [16, 31]);
         assert_eq!(counts(to_coefficients((32768, 512), 2).unwrap()), [62, 16]);
+        // All ahead and one after the other.
+        let steps = |factor: &Factor| -> Vec<_> { factor.map.steps().collect() };
+        let factors = to_slots((32768, 512), 2).unwrap();
+        assert_eq!(steps(&factors[1]), (1..32).collect::<Vec<_>>());
+        assert_eq!(steps(&factors[0]), (0..256).step_by(16).collect::<Vec<_>>());
+        let factors = to_coefficients((32768, 512), 2).unwrap();
+        assert_eq!(steps(&factors[0]), (1..32).chain(257..288).collect::<Vec<_>>());
     }
 }

@@ -137,19 +137,27 @@ impl Bootstrap {
         Ok(bootstrap)
     }
 
-    /// The map at its level, its rotations split so that they cost least.
+    /// The map at its level, its rotations split so that they and their keys cost least.
     fn step(&self, Factor { map, distance }: Factor, level: usize, scale: f64) -> Step {
         let slots = self.parameters.slots();
         let cost = |split: &Split| {
             let (babies, giants) = split.rotations(map.steps());
-            let count = map.steps().len();
-            let steps = (babies.len(), giants.len());
-            let work = Work::transform(&self.parameters, level, count, steps);
+            let key_bytes = Work::key_bytes(&self.parameters, level);
             // A cycle starts eight multiplications, or reads as many bytes.
-            work.multiplications(self.parameters.degree()) + work.bytes
+            let work = self.work_of(&map, *split, level);
+            let time = work.multiplications(self.parameters.degree()) + work.bytes;
+            time + KEY_READS * (babies.len() + giants.len()) * key_bytes
         };
-        let splits = std::iter::successors(Some(distance), |&steps| Some(2 * steps));
-        let splits = splits.take_while(|&steps| steps <= slots).map(Split::new);
+        let doublings = |from: usize, to: usize| {
+            let steps = std::iter::successors(Some(from), |&steps| Some(2 * steps));
+            steps.take_while(move |&steps| steps <= to)
+        };
+        let splits = doublings(distance, slots).flat_map(|baby_steps| {
+            doublings(distance, baby_steps).flat_map(move |inner_steps| {
+                let split = Split { inner_steps, ..Split::new(baby_steps) };
+                [split, Split { is_chained: true, ..split }]
+            })
+        });
         let split = splits.min_by_key(cost).expect("the distance itself");
         Step { map, split, level, scale }
     }
@@ -233,15 +241,20 @@ impl Bootstrap {
         spec
     }
 
+    /// What a map computes and reads.
+    fn work_of(&self, map: &Diagonals, split: Split, level: usize) -> Work {
+        let steps = split.steps(map.steps());
+        let own = (steps.babies, steps.giants);
+        let again = Work::cut(&self.parameters, level).times(steps.cuts.saturating_sub(1));
+        Work::transform(&self.parameters, level, map.steps().len(), own).plus(again)
+    }
+
     /// What it computes and reads: a floor under its time.
     pub fn work(&self) -> Work {
         let parameters = &self.parameters;
         let (top, reduced) = (self.levels.top(), self.reduced_from());
-        let of_map = |work: Work, step: &Step| {
-            let (babies, giants) = step.split.rotations(step.map.steps());
-            let steps = (babies.len(), giants.len());
-            work.plus(Work::transform(parameters, step.level, step.map.steps().len(), steps))
-        };
+        let of_map =
+            |work: Work, step: &Step| work.plus(self.work_of(&step.map, step.split, step.level));
         let maps = self.to_coefficients.iter().chain(&self.to_slots).fold(Work::default(), of_map);
         // The switch back from the sparse secret is a rotation's, and so is conjugation.
         let switches = 1 + self.trace().trailing_zeros() as usize;
@@ -414,6 +427,10 @@ const WRAPS_MAX: f64 = 16.0;
 /// Double angles, and the degree of the cosine before them.
 const DOUBLE_ANGLES: u32 = 3;
 const DEGREE: usize = 30;
+
+/// How often a byte of a key would have to be read to take as long as its upload is worth: a gigabyte,
+/// a second of a core that reads 8 GB/s.
+const KEY_READS: usize = 8;
 
 /// Levels of the reduction: five of a polynomial of degree 30 and three of double angles.
 const DEPTH: usize = 8;
