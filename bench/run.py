@@ -207,7 +207,17 @@ def infer_layers(quick: bool) -> list[list[str]]:
     return [["infer", "--model", model, "--threads", "1", "--runs", "1"] for model in models]
 
 
+def bootstrap(quick: bool) -> list[list[str]]:
+    """Bootstraps: of one layer's numbers and of all slots."""
+    sizes = [(15, 512)] if quick else [(15, 512), (15, 1 << 14), (16, 512), (16, 1 << 15)]
+    return [
+        [*("ckks", "--operation", "bootstrap"), "--degree", str(1 << log2), "--slots", str(slots)]
+        for log2, slots in sizes
+    ]
+
+
 SUITES = {
+    "bootstrap": bootstrap,
     "ckks": ckks,
     "cpu": two_servers,
     "gpu-pir-cpu": gpu_pir,
