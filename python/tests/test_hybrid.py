@@ -138,7 +138,7 @@ def test_what_cannot_be_compiled_is_said(folder: Path, tmp_path: Path) -> None:
         infer.compile(path, scheme="hybrid", fraction=60)
     with pytest.raises(ConfigError, match="rounding"):
         infer.compile(path, scheme="hybrid", rounding="up")  # type: ignore[call-overload]
-    with pytest.raises(ConfigError, match="spec and users"):
+    with pytest.raises(ConfigError, match="spec, users and key_bytes_max"):
         infer.compile(path, scheme="hybrid", users=2)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="samples"):
         infer.compile(path, samples=images(1))  # type: ignore[call-overload]
