@@ -352,7 +352,10 @@ impl<T> PreparedBootstrap<T> {
         let mut x = evaluator.raise(x, bootstrap.levels.top(), bootstrap.range)?;
         let trace = bootstrap.trace();
         evaluator.fold(&mut x, bootstrap.n / 2, trace)?;
-        evaluator.weigh(&mut x, bootstrap.share() / (bootstrap.width() * trace as f64))?;
+        // By the scale that it has: the multiples of q_0 are whole at that one alone, and 2^-20 off, which
+        // is accepted, they would be off by 2^-16 of q_0, which is more than numbers may lose.
+        let share = evaluator.scale(&x) / bootstrap.parameters.modulus(0).value() as f64;
+        evaluator.weigh(&mut x, share / (bootstrap.width() * trace as f64))?;
         Ok(x)
     }
 

@@ -262,6 +262,29 @@ fn longer_ranges_lose_to_the_sine() {
 }
 
 #[test]
+fn scales_within_the_tolerance_lose_no_more_than_it() {
+    let mut fixture = Fixture::new(SLOTS, 1.0);
+    let values = numbers(6, SLOTS);
+    let input = fixture.client.encrypt(&values, 2);
+    let params = fixture.client.parameters.clone();
+    let (mut encrypted, prepared) = fixture.encrypted();
+    let mut simulated = Simulated::new(Clear::new(&params), &[4; 32]);
+    let in_clear = fixture.bootstrap.prepare(&simulated).unwrap();
+    for factor in [1.0 + 2f64.powi(-21), 1.0 - 2f64.powi(-21)] {
+        let mut x = input.clone();
+        encrypted.weigh(&mut x, factor).unwrap();
+        let out = prepared.run(&mut encrypted, &x).unwrap();
+        let error = largest_error(&fixture.client.decrypt(&out), &values);
+        assert!(error < 2f64.powi(-14), "{factor}: 2^{:.1}", error.log2());
+        let mut x = simulated.vector(&values, 2, params.scale()).unwrap();
+        simulated.weigh(&mut x, factor).unwrap();
+        let out = in_clear.run(&mut simulated, &x).unwrap();
+        let error = largest_error(out.values(), &values);
+        assert!(error < 2f64.powi(-14), "{factor}: simulated 2^{:.1}", error.log2());
+    }
+}
+
+#[test]
 fn what_cannot_be_bootstrapped_is_refused() {
     let params = parameters(1024, LEVELS);
     let refused = |levels, slots, range| match Bootstrap::new(&params, levels, slots, range) {
