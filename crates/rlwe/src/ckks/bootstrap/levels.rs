@@ -60,7 +60,8 @@ impl BootstrapLevels {
             _ => {
                 let nearest = if degree < 49152 { 32768 } else { 65536 };
                 let why = format!(
-                    "degree {degree} has no levels of 128 bits for it: 32768 and 65536 have,                      {nearest} is nearest"
+                    "degree {degree} has no levels of 128 bits for it: 32768 and 65536 have, \
+                     {nearest} is nearest"
                 );
                 Err(Error::Bootstrap { why })
             }
@@ -82,11 +83,11 @@ impl BootstrapLevels {
 
     /// The level that ciphertexts are raised to.
     pub fn top(&self) -> usize {
-        self.output() + DEPTH + self.to_slots
+        self.output().saturating_add(DEPTH).saturating_add(self.to_slots)
     }
 
     /// The level that ciphertexts have afterwards.
     pub fn output(&self) -> usize {
-        self.to_coefficients + self.left
+        self.to_coefficients.saturating_add(self.left)
     }
 }

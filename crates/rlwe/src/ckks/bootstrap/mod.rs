@@ -95,7 +95,7 @@ impl Bootstrap {
         }
         let most = parameters.slots();
         if !slots.is_power_of_two() || !(2..=most).contains(&slots) {
-            let nearest = slots.next_power_of_two().clamp(2, most);
+            let nearest = slots.clamp(2, most).next_power_of_two();
             return refused(format!(
                 "{slots} slots: a power of two from 2 to {most} is possible, {nearest} comes next"
             ));
@@ -276,11 +276,20 @@ impl Bootstrap {
     /// Encodes the maps.
     ///
     /// # Errors
-    /// As [`Evaluate::prepare`].
+    /// [`Error::Bootstrap`] for an evaluator of other parameters; as [`Evaluate::prepare`].
     pub fn prepare<E: Evaluate>(
         &self,
         evaluator: &E,
     ) -> Result<PreparedBootstrap<E::Transform>, Error> {
+        // Another q_0 or scale would give other numbers and no error.
+        if evaluator.parameters().spec() != self.parameters.spec() {
+            let (found, expected) = (evaluator.parameters().name(), self.parameters.name());
+            let why = format!(
+                "it was made for the set {expected:?}, the evaluator is of the set {found:?}: make \
+                 it for that one"
+            );
+            return Err(Error::Bootstrap { why });
+        }
         let prepare =
             |step: &Step| evaluator.prepare(&step.map, step.split, step.level, step.scale);
         Ok(PreparedBootstrap {

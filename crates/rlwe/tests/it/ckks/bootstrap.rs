@@ -291,7 +291,8 @@ fn what_cannot_be_bootstrapped_is_refused() {
         Err(Error::Bootstrap { why }) => why,
         other => panic!("{other:?}"),
     };
-    for (slots, nearest) in [(0, 2), (1, 2), (3, 4), (48, 64), (1024, 512)] {
+    let most = usize::MAX;
+    for (slots, nearest) in [(0, 2), (1, 2), (3, 4), (48, 64), (1024, 512), (most, 512)] {
         let why = refused(LEVELS, slots, 1.0);
         assert!(
             why.contains(&format!("{slots} slots")) && why.contains(&format!("{nearest} comes")),
@@ -307,6 +308,8 @@ fn what_cannot_be_bootstrapped_is_refused() {
     assert!(refused(other, SLOTS, 1.0).contains("level 5 has 51 bits, expected 40"));
     let none = BootstrapLevels { left: 0, ..LEVELS };
     assert!(refused(none, SLOTS, 1.0).contains("a level that is left"));
+    let endless = BootstrapLevels { left: most, ..LEVELS };
+    assert!(refused(endless, SLOTS, 1.0).contains("has 14 levels"));
 
     let small = parameters(16, LEVELS);
     let spec = Bootstrap::new(&small, LEVELS, 4, 1.0).unwrap().key_spec();
@@ -314,6 +317,11 @@ fn what_cannot_be_bootstrapped_is_refused() {
     assert!(refused.contains("degree 16 is below 32"), "{refused}");
 
     let bootstrap = Bootstrap::new(&params, LEVELS, SLOTS, 1.0).unwrap();
+    let mut quieter = LEVELS.spec("quieter_test", 1024).unwrap();
+    quieter.scale_log2 -= 1;
+    let others = Clear::new(&Parameters::new(quieter, Platform::detect()).unwrap());
+    let refused = bootstrap.prepare(&others).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("for the set \"bootstrap_test\""), "{refused}");
     let mut clear = Clear::new(&params);
     let prepared = bootstrap.prepare(&clear).unwrap();
     let low = clear.vector(&[0.5], 1, params.scale()).unwrap();
@@ -402,6 +410,7 @@ fn every_published_modulus_is_below_its_secrets_limit() {
     for (degree, nearest) in [(1024, 32768), (50000, 65536), (131072, 65536)] {
         let refused = BootstrapLevels::of(degree, 512).unwrap_err().to_string();
         assert!(refused.contains(&format!("{nearest} is nearest")), "{refused}");
+        assert!(!refused.contains("  "), "{refused}");
     }
     for (name, degree, levels, slots) in sets {
         let spec = levels.spec(name, degree).unwrap();
