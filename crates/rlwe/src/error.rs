@@ -90,14 +90,16 @@ pub enum Error {
     /// Less than 128 bits of security under a name that does not say so.
     #[error(
         "the set {name:?} has log2 Q = {modulus_log2:.2} at N = {degree}; 128 bits of security with \
-         {secret} allow {modulus_log2_max} (Security Guidelines for Implementing Homomorphic \
-         Encryption, 2024): take smaller primes, or a name that ends in _paper"
+         {secret} allow {modulus_log2_max} ({table}): take smaller primes, or a name that ends in \
+         _paper"
     )]
     Security {
         /// The set's name.
         name: String,
         /// What it is published under.
         secret: &'static str,
+        /// What says how much is allowed.
+        table: &'static str,
         /// N.
         degree: usize,
         /// log2 of the largest published modulus.

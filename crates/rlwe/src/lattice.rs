@@ -57,8 +57,14 @@ impl Lattice {
         let modulus_log2_max = kind.modulus_log2_max(degree);
         let is_marked = WEAK_ENDINGS.iter().any(|ending| name.ends_with(ending));
         if modulus_log2 > modulus_log2_max && !is_marked {
-            let (name, secret) = (name.clone(), kind.name());
-            return Err(Error::Security { name, secret, degree, modulus_log2, modulus_log2_max });
+            return Err(Error::Security {
+                name: name.clone(),
+                secret: kind.name(),
+                table: kind.table(),
+                degree,
+                modulus_log2,
+                modulus_log2_max,
+            });
         }
         Ok(())
     }
@@ -120,6 +126,14 @@ impl SecretKind {
         match self {
             Self::Ternary => "a ternary secret",
             Self::Weight32 => "a secret of weight 32",
+        }
+    }
+
+    /// What the limits are from.
+    fn table(self) -> &'static str {
+        match self {
+            Self::Ternary => "Security Guidelines for Implementing Homomorphic Encryption, 2024",
+            Self::Weight32 => "ePrint 2026/279, at N = 32768 and 65536 alone",
         }
     }
 }

@@ -126,8 +126,8 @@ pub fn write_keys(
     mut sink: impl FnMut(&[u8]),
 ) -> Result<(), Error> {
     spec.check(parameters)?;
+    let sparse = sparse_secret(parameters, spec, source)?;
     sink(seed);
-    let sparse = sparse_secret(parameters, spec, source);
     let mut index = 0;
     let mut bytes = Vec::new();
     for (level, kind) in kinds(parameters, spec) {
@@ -156,7 +156,7 @@ impl EvaluationKeys {
         source: &mut NoiseSource,
     ) -> Result<Self, Error> {
         spec.check(parameters)?;
-        let sparse = sparse_secret(parameters, spec, source);
+        let sparse = sparse_secret(parameters, spec, source)?;
         let mut index = 0;
         Self::collect(parameters, spec, |level, kind, put| {
             let drawing = Drawing::new(parameters, (secret, sparse.as_ref()), level, kind)?;
@@ -390,12 +390,12 @@ impl Drawing {
             own
         };
         let own = within(secret);
-        let mut other = own.clone();
         let sparse = || within(sparse.expect("drawn where a key is made of it"));
         let (from, to) = match kind {
             Kind::ToSparse => (own, sparse()),
             Kind::FromSparse => (sparse(), own),
             Kind::Square => {
+                let mut other = own.clone();
                 ring.mul_assign(&mut other, &own);
                 (other, own)
             }
@@ -403,6 +403,7 @@ impl Drawing {
                 // The secret whose image under X → X^exponent the secret is.
                 let double = 2 * parameters.degree();
                 let backwards = Automorphism::new(inverse_of_odd(exponent, double), ring.degree());
+                let mut other = ring.zero();
                 ring.automorphism_into(&backwards, &own, &mut other);
                 (own, other)
             }
@@ -453,9 +454,14 @@ fn sparse_secret(
     parameters: &Parameters,
     spec: &KeySpec,
     source: &mut NoiseSource,
-) -> Option<SecretKey> {
+) -> Result<Option<SecretKey>, Error> {
+    if spec.raise.is_none() {
+        return Ok(None);
+    }
+    // Refused before it is drawn, and before any key is sent.
+    Kind::ToSparse.ring(parameters, 0)?;
     let ring = parameters.lattice().key_ring();
-    spec.raise.map(|_| SecretKey::draw_sparse(ring, SPARSE_WEIGHT, source))
+    Ok(Some(SecretKey::draw_sparse(ring, SPARSE_WEIGHT, source)))
 }
 
 /// Coefficients of the sparse secret that are not 0.
@@ -486,5 +492,11 @@ mod tests {
         let refused = Kind::ToSparse.ring(&parameters, 0).map(|_| ());
         assert!(matches!(refused, Err(Error::Core(crate::Error::Security { .. }))));
         assert!(Kind::Square.ring(&parameters, 3).is_ok());
+        let keys = KeySpec { products: Some(0), raise: Some(0), ..KeySpec::default() };
+        let mut source = NoiseSource::from_seed(&[1; 32]);
+        let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
+        let nothing = |_: &[u8]| panic!("keys that are refused were sent");
+        let refused = write_keys(&parameters, &secret, &keys, &[2; 32], &mut source, nothing);
+        assert!(matches!(refused, Err(Error::Core(crate::Error::Security { .. }))));
     }
 }

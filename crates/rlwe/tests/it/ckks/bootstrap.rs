@@ -444,6 +444,7 @@ fn every_published_modulus_is_below_its_secrets_limit() {
         lattice.check(SecretKind::Weight32, limit).unwrap();
         let refused = lattice.check(SecretKind::Weight32, limit + 0.1).unwrap_err().to_string();
         assert!(refused.contains("a secret of weight 32"), "{refused}");
+        assert!(refused.contains("2026/279"), "{refused}");
         // As q_0 to q_2 and P, which is what a key for two levels more would be.
         let low = lattice.key_ring().modulus_log2() - params.ring(params.levels()).modulus_log2()
             + params.ring(2).modulus_log2();
