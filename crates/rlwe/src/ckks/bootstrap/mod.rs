@@ -10,6 +10,10 @@
 //!
 //! Slots to coefficients costs least where few limbs are left; and the reduction's noise is then that of
 //! slots and not of sums of coefficients. The sine is off by the cube of what a coefficient is of q_0.
+//!
+//! A number beyond the range that the bootstrap was made for comes back as another one, and no ciphertext
+//! shows it: only in the clear and simulated is it refused. What comes out has an error that depends on the
+//! numbers, the secret and the multiples of q_0; who passes a decryption on must flood it, as any other.
 
 mod failure;
 mod levels;
