@@ -309,7 +309,8 @@ impl Plan {
         let own = match self.embedding {
             EmbeddingPlan::Lookup { turn } => {
                 let link = &self.links[join];
-                let inputs = turn.diagonals * turn.fold_count;
+                // It may be that of a plan from outside.
+                let inputs = turn.diagonals.saturating_mul(turn.fold_count);
                 vec![of(turn, link.level, 1, [inputs, link.outputs])]
             }
             EmbeddingPlan::Dot { own, pairs } => {

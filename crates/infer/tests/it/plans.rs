@@ -1,12 +1,14 @@
 //! Plans of published shapes: what they take, and what of it a goal can bound.
 
 use hushtable_infer::dlrm::bench::{Shape, synthetic_weights};
+use hushtable_infer::dlrm::chain::Chain;
 use hushtable_infer::dlrm::compile::Compiled;
 use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::plan::{Fusion, levels};
 use hushtable_infer::dlrm::planner::Prediction;
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
 use hushtable_infer::dlrm::{Client, Dlrm, Engine, Error, Goal, Plan, Terms, Weights, plan};
-use hushtable_rlwe::ckks::{Clear, Error as CkksError, KeySpec};
+use hushtable_rlwe::ckks::{Clear, Error as CkksError, KeySpec, ModulusBits, ParameterSpec};
 use hushtable_rlwe::ring::Platform;
 
 use crate::models::{model, spec, tensors};
@@ -202,4 +204,21 @@ fn splits_that_there_are_not_are_refused() {
         let refused = Plan::parse(&value.to_string()).unwrap_err();
         assert!(matches!(refused, Error::Layout { .. } | Error::Plan { .. }), "{refused}");
     }
+}
+
+#[test]
+fn turns_whose_sizes_overflow_are_refused() {
+    let (dlrm, weights) = model(spec(Activation::Square, Interaction::Concat), 3);
+    let chain = Chain::new(&dlrm, &weights, false).unwrap();
+    let bits = ModulusBits { first: 40, level: 30, special: 41 };
+    let count = levels(&chain, Fusion::None);
+    let set = ParameterSpec::of_bits("lookup", 16_384, bits, count, 1).unwrap();
+    let plan = Plan::new(&dlrm, chain, &set, 1, Fusion::None).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&plan.to_json()).unwrap();
+    assert_eq!(value["embedding"]["kind"], "lookup");
+    for field in ["diagonals", "fold_count"] {
+        value["embedding"]["turn"][field] = serde_json::json!(1u64 << 40);
+    }
+    let refused = Plan::parse(&value.to_string()).unwrap_err();
+    assert!(matches!(refused, Error::Plan { .. }), "{refused}");
 }
