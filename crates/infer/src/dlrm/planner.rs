@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::bounds;
 use super::chain::Chain;
 use super::cost::{CostTable, operations};
-use super::engine::MAP_BYTES_MAX;
+use super::engine::{FLOOD_BITS, MAP_BYTES_MAX};
 use super::error::Error;
 use super::layout::{count_values, packings};
 use super::plan::{Fusion, Plan, levels};
@@ -158,7 +158,7 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
         let advice = match is_composite {
             true => {
                 "a ReLU takes 14 levels: train with its polynomial (relu_degree = 31: 5 levels, 63: 6, \
-                     127: 7), SiLU (3 to 5) or squares (1), or with fewer layers"
+                     127: 7), SiLU (3 to 6) or squares (1), or with fewer layers"
             }
             false => "train with squares, lower degrees or fewer layers",
         };
@@ -175,11 +175,12 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
 }
 
 /// As [`plan`], for these weights: where simulation finds the logits of some drawn users less precise
-/// than the goal, plans again with as many bits more.
+/// than the goal, or than what hides their noise asks for, plans again with as many bits more, or as near
+/// to that as the largest ring and the keys' bound allow.
 ///
 /// What rounding leaves, each layer multiplies by its weights, which only a simulation with them tells.
-/// Where drawn users leave the ranges of activations, as they may in a model of other users, nothing is
-/// measured and the first plan stands.
+/// Where all drawn users leave the ranges of activations, as they may in a model of other users, nothing
+/// is measured and the first plan stands.
 ///
 /// # Errors
 /// As [`plan`]; [`Error::Ckks`] for weights that are too large.
@@ -194,18 +195,23 @@ pub fn plan_precisely(
     let mut made = plan(dlrm, weights, asked, costs)?;
     for _ in 0..REPEATS_MAX {
         let Some(bits) = measured_bits(&made, weights, platform)? else { break };
-        // The server's flooding takes its part of the error: half of it is left to the circuit.
-        let short = f64::from(goal.precision_bits + 1) - bits;
+        // The server's flooding takes its part of the error: half of it is left to the circuit, whose noise
+        // the flooding is to hide besides.
+        let wanted = (goal.precision_bits + 1).max(FLOOD_BITS + HIDDEN_BITS);
+        let short = f64::from(wanted) - bits;
         if short <= 0.0 {
             break;
         }
-        asked.precision_bits += short.ceil() as u32;
-        match plan(dlrm, weights, asked, costs) {
-            Ok(better) => made = better,
-            // As precise as the largest ring, or the keys' bound, allows: what the plan reaches is in its prediction.
-            Err(Error::Depth { .. } | Error::Keys { .. }) => break,
-            Err(error) => return Err(error),
-        }
+        let better = (1..=short.ceil() as u32).rev().find_map(|more| {
+            let precision_bits = asked.precision_bits + more;
+            let asked = Goal { precision_bits, ..asked };
+            match plan(dlrm, weights, asked, costs) {
+                Err(Error::Depth { .. } | Error::Keys { .. }) => None,
+                found => Some(found.map(|found| (asked, found))),
+            }
+        });
+        let Some(better) = better else { break };
+        (asked, made) = better?;
     }
     Ok(made)
 }
@@ -213,6 +219,8 @@ pub fn plan_precisely(
 /// −log2 of the largest error of the logits of drawn users, if they stay inside the model's ranges.
 fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<Option<f64>, Error> {
     let mut least: Option<f64> = None;
+    // About what standardised features are, from −2 to 2; narrower after users who left a range.
+    let mut width = 4.0;
     for draw in 0..DRAWS {
         let mut source = NoiseSource::from_seed(&[draw; 32]);
         let mut unit = || {
@@ -220,8 +228,8 @@ fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<O
             word as f64 / 2f64.powi(64)
         };
         let users = plan.users;
-        // About what standardised features are: from −2 to 2.
-        let dense = (0..users * plan.model.dense).map(|_| (4.0 * unit() - 2.0) as f32).collect();
+        let dense = users * plan.model.dense;
+        let dense = (0..dense).map(|_| (width * (unit() - 0.5)) as f32).collect();
         let rows = plan.model.features.iter().map(|feature| feature.rows);
         let rows: Vec<u64> = std::iter::repeat_n(rows, users).flatten().collect();
         let indices: Vec<u64> = rows.iter().map(|&rows| (unit() * rows as f64) as u64).collect();
@@ -229,7 +237,7 @@ fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<O
         let seed = [draw; 32];
         match simulate::precision_bits(plan, weights, platform, seed, &dense, &indices) {
             Ok(bits) => least = Some(least.map_or(bits, |least| least.min(bits))),
-            Err(Error::Range { .. }) => {}
+            Err(Error::Range { .. }) => width /= 2.0,
             Err(error) => return Err(error),
         }
     }
@@ -414,6 +422,8 @@ pub fn describe(plan: &Plan, prediction: &Prediction) -> String {
 /// How often a plan is made again, and of how many queries' users its precision is measured.
 const REPEATS_MAX: usize = 3;
 const DRAWS: u8 = 8;
+/// By how many bits noise is to be below what hides it: of a 2^-4, an answer's distribution changes.
+const HIDDEN_BITS: u32 = 4;
 /// Milliseconds that a word of a query counts for: about what encrypting it takes.
 const UPLOAD_MS: f64 = 2e-5;
 /// The most numbers of a fused map.

@@ -5,13 +5,16 @@ use hushtable_infer::dlrm::chain::Chain;
 use hushtable_infer::dlrm::compile::Compiled;
 use hushtable_infer::dlrm::cost::CostTable;
 use hushtable_infer::dlrm::plan::{Fusion, levels};
-use hushtable_infer::dlrm::planner::Prediction;
+use hushtable_infer::dlrm::planner::{Prediction, plan_precisely};
+use hushtable_infer::dlrm::simulate::precision_bits;
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
-use hushtable_infer::dlrm::{Client, Dlrm, Engine, Error, Goal, Plan, Terms, Weights, plan};
+use hushtable_infer::dlrm::{
+    Client, Dlrm, Engine, Error, FLOOD_BITS, Goal, Plan, Terms, Weights, plan,
+};
 use hushtable_rlwe::ckks::{Clear, Error as CkksError, KeySpec, ModulusBits, ParameterSpec};
 use hushtable_rlwe::ring::Platform;
 
-use crate::models::{model, spec, tensors};
+use crate::models::{features, model, spec, tensors};
 
 /// Criteo's whole shape with SiLU: 31 levels.
 fn silu() -> (Dlrm, Weights) {
@@ -221,4 +224,36 @@ fn turns_whose_sizes_overflow_are_refused() {
     }
     let refused = Plan::parse(&value.to_string()).unwrap_err();
     assert!(matches!(refused, Error::Plan { .. }), "{refused}");
+}
+
+/// −log2 of a user's error before and after planning for a model's own weights, of which the first layer's
+/// are multiplied by `first` and the last layer's by `last`.
+fn bits_by_plan(first: f32, last: f32) -> [f64; 2] {
+    let (dlrm, _) = model(spec(Activation::Silu, Interaction::Concat), 4);
+    let mut all = tensors(&dlrm, 4, 2);
+    for (name, factor) in [("bot_l.0.weight", first), ("top_l.2.weight", last)] {
+        all.get_mut(name).unwrap().values.iter_mut().for_each(|value| *value *= factor);
+    }
+    let weights = Weights::new(&dlrm, all).unwrap();
+    let (costs, platform) = (CostTable::shipped().unwrap(), Platform::detect());
+    let (dense, indices) = features(&dlrm, 1, 3);
+    let dense: Vec<f32> = dense.into_iter().map(|value| value / first).collect();
+    let goal = Goal::default();
+    let before = plan(&dlrm, &weights, goal, &costs).unwrap();
+    let after = plan_precisely(&dlrm, &weights, goal, &costs, platform).unwrap();
+    [before, after]
+        .map(|plan| precision_bits(&plan, &weights, platform, [7; 32], &dense, &indices).unwrap())
+}
+
+#[test]
+fn models_that_wide_features_leave_are_measured_with_narrow_ones() {
+    let [before, after] = bits_by_plan(24.0, 256.0);
+    assert!(before < 12.0 && after >= 15.0, "{before} {after}");
+}
+
+#[test]
+fn a_circuit_s_noise_is_below_what_hides_it() {
+    let [before, after] = bits_by_plan(1.0, 16.0);
+    // Drawn users are others: they may have a bit less.
+    assert!(before < 15.0 && after >= f64::from(FLOOD_BITS) + 3.0, "{before} {after}");
 }
