@@ -132,7 +132,7 @@ pub enum Error {
     /// No plan's keys are as small as asked for.
     #[error(
         "the keys of the smallest plan take {least_bytes} bytes, and at most {max_bytes} are allowed: allow \
-         as many, ask for less precision, or train a model of fewer levels"
+         as many, or train a model of fewer levels"
     )]
     Keys {
         /// Bytes of the keys of the plan whose keys are smallest.

@@ -101,7 +101,7 @@ class RangedActivation(Module):
     """An activation that notes, and may hold, what it reads.
 
     With a range ``r``, training reads ``x`` clipped to ``[-r, r]`` and adds to the loss what is
-    beyond nine tenths of it; evaluation reads ``x`` as it is, as a server does.
+    beyond ``pushed_from`` of it; evaluation reads ``x`` as it is, as a server does.
 
     Args:
         function: applied to what is read, elementwise.
