@@ -204,7 +204,7 @@ def infer_layers(quick: bool) -> list[list[str]]:
     models = ["uci-silu", "uci-relu", "uci-relu-composite"]
     if not quick:
         models += ["criteo", "criteo-silu", "criteo-relu"]
-    return [["infer", "--model", model, "--threads", "1", "--runs", "1"] for model in models]
+    return [["infer", "--model", model, "--threads", "1", "--runs", "3"] for model in models]
 
 
 def bootstrap(quick: bool) -> list[list[str]]:

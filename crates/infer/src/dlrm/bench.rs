@@ -18,7 +18,7 @@ use super::error::Error;
 use super::floor::Floor;
 use super::layout::{Input, Values, own_lanes};
 use super::plan::Plan;
-use super::planner::{Goal, Prediction, plan};
+use super::planner::{Goal, Prediction, plan_precisely};
 use super::reference::{Forward, forward, forward_relu};
 use super::spec::{Activation, Dlrm, DlrmSpec, FeatureSpec, Interaction};
 use super::terms::Terms;
@@ -333,7 +333,9 @@ pub fn measure_published(
     let dlrm = model.dlrm()?;
     let weights = synthetic_weights(&dlrm, model.range, 1)?;
     let costs = CostTable::shipped()?;
-    let plan = plan(&dlrm, &weights, Goal::default(), &costs)?;
+    // As whoever compiles such a model has it.
+    let platform = Platform::detect();
+    let plan = plan_precisely(&dlrm, &weights, Goal::default(), &costs, platform)?;
     measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)
 }
 

@@ -20,8 +20,8 @@ impl KeyPrice {
 pub(super) const KEYS_FREE_BYTES: usize = 256 << 20;
 /// Milliseconds that a byte counts for: enough to choose among plans that take the same time.
 const KEY_BYTE_MS: f64 = 1e-8;
-/// Milliseconds that a byte above counts for: two seconds for a gigabyte.
-const DEAR_KEY_BYTE_MS: f64 = 2e-6;
+/// Milliseconds that a byte above counts for: four seconds for a gigabyte.
+const DEAR_KEY_BYTE_MS: f64 = 4e-6;
 
 /// What chosen splits come to.
 #[derive(Clone, Copy, Debug, PartialEq)]

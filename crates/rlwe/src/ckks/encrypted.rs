@@ -370,12 +370,15 @@ impl Evaluate for Encrypted<'_> {
     }
 
     fn recycle(&mut self, x: Ciphertext) {
-        let spare = &mut self.spare[x.level];
-        if spare.len() < SPARE_MAX {
-            spare.push(x.parts);
+        // Circuits go down: what is of the highest level is least likely to be written over again.
+        if self.spare.iter().map(Vec::len).sum::<usize>() == SPARE_MAX {
+            let highest = self.spare.iter().rposition(|spare| !spare.is_empty());
+            let Some(highest) = highest.filter(|&highest| highest >= x.level) else { return };
+            self.spare[highest].pop();
         }
+        self.spare[x.level].push(x.parts);
     }
 }
 
-/// Most used ciphertexts of one level that are kept.
-const SPARE_MAX: usize = 4;
+/// Most used ciphertexts that are kept: at the largest sets, each has tens of megabytes.
+const SPARE_MAX: usize = 8;
