@@ -210,19 +210,18 @@ impl Checkpoint {
 
     /// A two-dimensional float tensor, as a table is built from.
     pub(crate) fn table(&self, stored: &Stored) -> Result<Tensor<Joined>, Error> {
-        let joined = self.join(stored)?;
-        let entry = Entry {
-            offset: 0,
-            byte_count: joined.size(),
-            strides: strides_in_order(&stored.info.shape),
-            kind: stored.kind,
-            info: stored.info.clone(),
-        };
         let wrong = |source| Error::Source { path: self.path.clone(), source };
+        let (joined, entry) = self.whole(stored)?;
         let place = scales_of(&stored.info, self.tensors.iter().map(|tensor| &tensor.info))
             .map_err(wrong)?;
         let tensor = Tensor::new(joined, &self.path, entry).map_err(wrong)?;
         let Some(stored) = place.map(|place| &self.tensors[place]) else { return Ok(tensor) };
+        let (joined, entry) = self.whole(stored)?;
+        tensor.with_scales(joined, entry).map_err(wrong)
+    }
+
+    /// A tensor's pieces as one, and where its numbers are in that.
+    fn whole(&self, stored: &Stored) -> Result<(Joined, Entry), Error> {
         let joined = self.join(stored)?;
         let entry = Entry {
             offset: 0,
@@ -231,7 +230,7 @@ impl Checkpoint {
             kind: stored.kind,
             info: stored.info.clone(),
         };
-        tensor.with_scales(joined, entry).map_err(wrong)
+        Ok((joined, entry))
     }
 }
 
