@@ -15,6 +15,7 @@ from command_line import forks
 from leaves import LeavesPlugin
 from order import OrderPlugin
 from shuffle import shuffle_of_environment
+from waiting import LONG_WINDOW_US
 
 import hushtable
 
@@ -72,6 +73,12 @@ class Deployment:
         options = hushtable.ClientOptions(**{name: given.pop(name) for name in names})
         given = {"tls": self.certificates.ca, **given}
         return hushtable.connect(self.left.url, self.right.url, options=options, **given)
+
+    def waiting(self, **limits: Any) -> hushtable.ServerProcess:
+        """A left server whose pass waits for more keys than come; ``limits`` are its settings."""
+        tls = self.certificates.server
+        limits = {"threads": 1, "window_us": LONG_WINDOW_US, **limits}
+        return hushtable.ServerProcess(self.bundle, "left", tls=tls, **limits)
 
 
 @pytest.fixture(scope="session")

@@ -153,16 +153,7 @@ def test_a_server_killed_mid_lookup(deployment: Deployment) -> None:
 def test_a_busy_server(deployment: Deployment) -> None:
     tls = deployment.certificates
     with (
-        hushtable.ServerProcess(
-            deployment.bundle,
-            "left",
-            tls=tls.server,
-            threads=1,
-            window_us=LONG_WINDOW_US,
-            keys_per_request_max=4,
-            queue_keys_max=6,
-            batch_keys_max=6,
-        ) as left,
+        deployment.waiting(keys_per_request_max=4, queue_keys_max=6, batch_keys_max=6) as left,
         hushtable.connect(
             left.url, deployment.right.url, tls=tls.ca, options=hushtable.ClientOptions(timeout=600)
         ) as first,

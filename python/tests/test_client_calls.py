@@ -30,14 +30,7 @@ FULL = 6
 @pytest.fixture
 def slow(deployment: Deployment) -> Iterator[hushtable.ServerProcess]:
     """A left server that waits for a full pass."""
-    with hushtable.ServerProcess(
-        deployment.bundle,
-        "left",
-        tls=deployment.certificates.server,
-        threads=1,
-        window_us=LONG_WINDOW_US,
-        batch_keys_max=FULL,
-    ) as server:
+    with deployment.waiting(batch_keys_max=FULL) as server:
         yield server
 
 
@@ -280,16 +273,7 @@ def test_the_log_says_a_refusals_code_and_no_id(
     ids = [2713, 1999, 2467, 1877]
     tls = deployment.certificates
     with (
-        hushtable.ServerProcess(
-            deployment.bundle,
-            "left",
-            tls=tls.server,
-            threads=1,
-            window_us=LONG_WINDOW_US,
-            keys_per_request_max=4,
-            queue_keys_max=6,
-            batch_keys_max=6,
-        ) as left,
+        deployment.waiting(keys_per_request_max=4, queue_keys_max=6, batch_keys_max=6) as left,
         hushtable.connect(left.url, deployment.right.url, tls=tls.ca) as client,
         ThreadPoolExecutor(1) as pool,
     ):

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 from conftest import DIM, ROWS, Deployment
 from test_model_client import MAX_IDS, build, weights
-from waiting import COMMAND_HUNG_S, HUNG_S, LONG_WINDOW_US, until, until_waiting
+from waiting import COMMAND_HUNG_S, HUNG_S, until, until_waiting
 
 import hushtable
 from hushtable.errors import ConfigError
@@ -405,14 +405,7 @@ def test_a_busy_gateway_says_so_and_ends_with_what_is_under_way(
     deployment: Deployment, folder: Path
 ) -> None:
     with (
-        hushtable.ServerProcess(
-            deployment.bundle,
-            "left",
-            tls=deployment.certificates.server,
-            threads=1,
-            window_us=LONG_WINDOW_US,
-            batch_keys_max=3,
-        ) as left,
+        deployment.waiting(batch_keys_max=3) as left,
         deployment_client(deployment, left) as client,
         run(folder, *servers_of(deployment, left), "--requests-max", "2") as gateway,
         ThreadPoolExecutor(2) as pool,
@@ -473,13 +466,7 @@ def test_servers_that_fail_are_said_by_their_status(deployment: Deployment, fold
 
 def test_who_goes_away_is_not_answered(deployment: Deployment, folder: Path) -> None:
     with (
-        hushtable.ServerProcess(
-            deployment.bundle,
-            "left",
-            tls=deployment.certificates.server,
-            threads=1,
-            window_us=LONG_WINDOW_US,
-        ) as left,
+        deployment.waiting() as left,
         run(folder, *servers_of(deployment, left)) as gateway,
     ):
         with socket.create_connection(("127.0.0.1", gateway.port), HUNG_S) as asked:
