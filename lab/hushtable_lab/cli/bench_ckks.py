@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from hushtable.errors import ConfigError
 
 from .. import native
 from ..measure.floors import ckks_floor
+from ..measure.memory import peak_bytes
 from ..measure.records import bench_record
 
 
@@ -66,27 +66,14 @@ def ckks(
     bench = native.CkksBench(
         degree, limbs, operation=operation, diagonals=diagonals, baby_steps=baby_steps
     )
-    note("measuring")
-    times = bench.seconds(seconds)
-    note("measuring the floor")
-    facts = bench.facts
-    floor = ckks_floor(facts["read_bytes"], facts["vectors"])
-    value, best = min(times) * 1e3, floor.seconds * 1e3
     params = {"operation": operation, "degree": degree, "limbs": limbs}
     if operation == "transform":
         params |= {"diagonals": diagonals, "baby_steps": baby_steps}
-    record = bench_record(
-        "ckks",
+    facts = bench.facts
+    record = _timed(
+        bench,
+        seconds,
         params,
-        value,
-        "ms",
-        best,
-        best / value,
-        threads,
-        _native.platforms().chosen,
-        bound=floor.bound,
-        median_ms=statistics.median(times) * 1e3,
-        repeats=len(times),
         level=facts["level"],
         log_q=facts["log_q"],
         log_qp=facts["log_qp"],
@@ -100,8 +87,6 @@ def ckks(
         transforms=facts["transforms"],
         vectors=facts["vectors"],
         read_bytes=facts["read_bytes"],
-        read_gb_per_s=floor.gb_per_s,
-        multiply_ns=floor.instruction_ns,
         ring_kernel=facts["ring_kernel"],
     )
     print_bench(record, json)
@@ -109,15 +94,26 @@ def ckks(
 
 def _bootstrap(degree: int, slots: int, seconds: float) -> dict[str, Any]:
     bench = native.BootstrapBench(degree, slots)
+    params = {"operation": "bootstrap", "degree": degree, "slots": slots}
+    return _timed(bench, seconds, params, **bench.facts)
+
+
+def _timed(
+    bench: native.CkksBench | native.BootstrapBench,
+    seconds: float,
+    params: dict[str, Any],
+    **detail: Any,
+) -> dict[str, Any]:
+    """The record of the best of many runs, beside the floor of what one computes and reads."""
     note("measuring")
     times = bench.seconds(seconds)
+    peak = peak_bytes()
     note("measuring the floor")
-    facts = bench.facts
-    floor = ckks_floor(facts["read_bytes"], facts["vectors"])
+    floor = ckks_floor(bench.facts["read_bytes"], bench.facts["vectors"])
     value, best = min(times) * 1e3, floor.seconds * 1e3
     return bench_record(
         "ckks",
-        {"operation": "bootstrap", "degree": degree, "slots": slots},
+        params,
         value,
         "ms",
         best,
@@ -127,8 +123,8 @@ def _bootstrap(degree: int, slots: int, seconds: float) -> dict[str, Any]:
         bound=floor.bound,
         median_ms=statistics.median(times) * 1e3,
         repeats=len(times),
-        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_bytes=peak,
         read_gb_per_s=floor.gb_per_s,
         multiply_ns=floor.instruction_ns,
-        **facts,
+        **detail,
     )
