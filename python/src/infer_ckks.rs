@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use hushtable_infer::dlrm::cost::CostTable;
-use hushtable_infer::dlrm::planner::{self, Prediction};
+use hushtable_infer::dlrm::planner::{self, Alternative, Prediction};
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::spec::Activation;
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
@@ -58,7 +58,10 @@ pub(crate) fn infer_plan(
     let planned = py.detach(|| {
         let dlrm = Dlrm::parse(&description)?;
         let weights = sketched(&dlrm)?;
-        describe(&make_plan(&dlrm, &weights, users, key_bytes_max)?, "")
+        let plan = make_plan(&dlrm, &weights, users, key_bytes_max)?;
+        let (goal, costs) = (goal(users, key_bytes_max)?, CostTable::shipped()?);
+        let others = planner::alternatives(&dlrm, &weights, goal, &costs, &plan)?;
+        describe_with(&plan, "", &others)
     });
     Ok(planned?)
 }
@@ -260,17 +263,26 @@ fn make_plan(
     users: Option<usize>,
     key_bytes_max: Option<usize>,
 ) -> Result<Plan, Failure> {
+    let (goal, costs) = (goal(users, key_bytes_max)?, CostTable::shipped()?);
+    Ok(planner::plan_precisely(dlrm, weights, goal, &costs, Platform::detect())?)
+}
+
+fn goal(users: Option<usize>, key_bytes_max: Option<usize>) -> Result<Goal, Failure> {
     let goal = Goal { users: users.unwrap_or(1), key_bytes_max, ..Goal::default() };
     if !goal.users.is_power_of_two() {
         let text = format!("users is {}, but must be a power of two", goal.users);
         return Err(Failure::config(text));
     }
-    let costs = CostTable::shipped()?;
-    Ok(planner::plan_precisely(dlrm, weights, goal, &costs, Platform::detect())?)
+    Ok(goal)
 }
 
 /// A plan in facts and in words, as JSON.
 fn describe(plan: &Plan, name: &str) -> Result<String, Failure> {
+    describe_with(plan, name, &[])
+}
+
+/// As [`describe`], with what else there could be.
+fn describe_with(plan: &Plan, name: &str, others: &[Alternative]) -> Result<String, Failure> {
     let (costs, platform) = (CostTable::shipped()?, Platform::detect());
     let terms = Terms::of(plan, platform)?;
     let prediction = Prediction::of(plan, &costs, platform)?;
@@ -292,7 +304,9 @@ fn describe(plan: &Plan, name: &str) -> Result<String, Failure> {
         "query_bytes": prediction.query_bytes,
         "answer_bytes": prediction.answer_bytes,
         "predicted_ms": prediction.server_ms,
-        "text": planner::describe(plan, &prediction),
+        "bootstraps": plan.bootstraps(),
+        "alternatives": others,
+        "text": planner::describe(plan, &prediction) + &planner::describe_alternatives(others),
     });
     Ok(facts.to_string())
 }

@@ -23,6 +23,23 @@ HEART_ROWS = (2, 4, 2, 3, 2, 3, 4, 3)
 
 
 @dataclass(frozen=True, slots=True)
+class PlanAlternative:
+    """Another way to compute a model on encrypted features.
+
+    Attributes:
+        what: what is other: without bootstraps or with some, or the activation.
+        predicted_ms: what one query takes on one thread; None where there is no such plan.
+        key_bytes: bytes of a client's keys, uploaded once; None where there is no such plan.
+        refused: why there is no such plan; None where there is one.
+    """
+
+    what: str
+    predicted_ms: float | None
+    key_bytes: int | None
+    refused: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlanInfo:
     """How a model is computed on encrypted features, and what that costs.
 
@@ -41,6 +58,9 @@ class PlanInfo:
         query_bytes: bytes of one query.
         answer_bytes: bytes of one answer.
         predicted_ms: what one query takes on one thread, by the planner's cost table.
+        bootstraps: how often levels are restored on the way.
+        alternatives: of a description: what the same model would take with bootstraps or without,
+            and with each activation that can stand for ReLU.
         text: the plan in words.
     """
 
@@ -58,13 +78,16 @@ class PlanInfo:
     query_bytes: int
     answer_bytes: int
     predicted_ms: float
+    bootstraps: int
+    alternatives: tuple[PlanAlternative, ...]
     text: str
 
     @classmethod
     def of_json(cls, text: str) -> Self:
         """From what the native module says."""
         found: dict[str, Any] = json.loads(text)
-        return cls(**found)
+        others = found.pop("alternatives")
+        return cls(alternatives=tuple(PlanAlternative(**other) for other in others), **found)
 
 
 @overload

@@ -1,6 +1,8 @@
 //! A plan with its numbers, ready to be computed by one kind of evaluator.
 
-use hushtable_rlwe::ckks::{Diagonals, Error as CkksError, Evaluate, Parameters};
+use hushtable_rlwe::ckks::{
+    Diagonals, Error as CkksError, Evaluate, Parameters, PreparedBootstrap,
+};
 
 use super::chain::Limit;
 use super::error::Error;
@@ -20,6 +22,7 @@ pub struct Compiled<P, T> {
     inputs: Vec<Vec<T>>,
     links: Vec<Link<P, T>>,
     embedding: Embedding<T>,
+    bootstrap: Option<PreparedBootstrap<T>>,
 }
 
 struct Link<P, T> {
@@ -129,7 +132,11 @@ impl<P, T> Compiled<P, T> {
             }
             _ => Embedding::Simple,
         };
-        Ok(Self { plan: plan.clone(), numbers, inputs, links, embedding })
+        let bootstrap = match &plan.bootstrap {
+            Some(own) => Some(own.bootstrap(&parameters)?.prepare(evaluator)?),
+            None => None,
+        };
+        Ok(Self { plan: plan.clone(), numbers, inputs, links, embedding, bootstrap })
     }
 
     /// The plan.
@@ -186,6 +193,13 @@ impl<P, T> Compiled<P, T> {
             if let (Some(gate), Some(kind)) = (&link.gate, &own.gate) {
                 let (limit, period) = (self.numbers.limit(index), planned.outputs);
                 watch(Before { layer: &own.name, limit, period, values: own.outputs }, &x)?;
+                if let (Some(bootstrap), Some(level)) = (&self.bootstrap, planned.restored) {
+                    evaluator.enter(&format!("{}, bootstrapped", own.name));
+                    let mut restored = bootstrap.run(evaluator, &x)?;
+                    evaluator.drop_to(&mut restored, level)?;
+                    evaluator.recycle(std::mem::replace(&mut x, restored));
+                    evaluator.enter(&own.name);
+                }
                 let scale = evaluator.parameters().scale();
                 x = gate.evaluate(evaluator, &x, gate::depth(kind), scale)?;
             }

@@ -202,8 +202,14 @@ pub fn operations(plan: &Plan) -> Vec<Operation> {
             push(&mut all, &name(index), pairs, level, count);
             push(&mut all, &name(index), own, level, 1);
         }
+        if let (Some(own), Some(_)) = (&plan.bootstrap, planned.restored) {
+            let layer = format!("{}, bootstrapped", name(index));
+            for (kind, level, count) in own.operations(&plan.parameters) {
+                all.push(Operation { layer: layer.clone(), kind, level, count });
+            }
+        }
         if let Some(kind) = &link.gate {
-            let level = planned.level - 1;
+            let level = planned.gate_level();
             let (layer, count) = (gate::describe(kind), gate::products(kind));
             all.push(Operation { layer, kind: Kind::Multiply, level, count });
         }

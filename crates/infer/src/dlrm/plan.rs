@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use hushtable_rlwe::ckks::{ParameterSpec, Parameters};
+use hushtable_rlwe::ckks::{KeySpec, ParameterSpec, Parameters};
 use hushtable_rlwe::ring::Platform;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use super::error::Error;
 use super::features::{FEATURE_LEAST, FEATURE_MAX};
 use super::gate;
 use super::layout::{Input, Layout, Values};
+pub use super::restore::{BootstrapMap, BootstrapPlan};
 use super::spec::{Dlrm, DlrmSpec};
 use super::turn::{self, Map, Rotated, baby_steps, rotate};
 pub use super::turn::{Turn, TurnSplit};
@@ -76,6 +77,17 @@ pub struct LinkPlan {
     pub outputs: usize,
     /// The map, of a ciphertext between links; `None` for the first link, whose map is the input's.
     pub turn: Option<Turn>,
+    /// The level at which the gate gets what a bootstrap made of the map's image; `None` where there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<usize>,
+}
+
+impl LinkPlan {
+    /// The level of what the gate gets.
+    pub fn gate_level(&self) -> usize {
+        self.restored.unwrap_or(self.level - 1)
+    }
 }
 
 /// How embeddings get in.
@@ -106,7 +118,7 @@ pub enum EmbeddingPlan {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Plan {
-    /// 2; 1 in plans from before there were `input_splits`.
+    /// 3; 1 in plans from before there were `input_splits`, 2 before there were bootstraps.
     pub format: u32,
     /// The model's architecture.
     pub model: DlrmSpec,
@@ -126,9 +138,20 @@ pub struct Plan {
     pub embedding: EmbeddingPlan,
     /// By link: how it is computed.
     pub links: Vec<LinkPlan>,
+    /// What restores levels, where some link's is [`restored`](LinkPlan::restored).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapPlan>,
     /// By dense feature: the largest absolute value that it can hold, a power of two; none where nobody said.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dense_max: Vec<f32>,
+}
+
+/// The bootstraps of a plan that is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Restored {
+    pub bootstrap: BootstrapPlan,
+    /// By link: whether there is one before its gate.
+    pub before: Vec<bool>,
 }
 
 /// How embeddings are to get in: what a planner chooses from.
@@ -145,11 +168,32 @@ pub enum Fusion {
 
 /// Levels that a chain takes with this fusion.
 pub fn levels(chain: &Chain, fusion: Fusion) -> usize {
-    let gates = chain.links.iter().filter_map(|link| link.gate.as_ref());
-    let sum = chain.links.len() + gates.map(gate::depth).sum::<usize>();
-    // A lookup in front of the first link takes a level of its own, as dot products do.
-    let is_late = fusion == Fusion::None && chain.join == 0 && !chain.is_dot;
-    sum + usize::from(is_late) + usize::from(chain.is_dot)
+    link_levels(chain, None)[0].0 + usize::from(is_late(chain, fusion))
+}
+
+/// Whether a lookup stands in front of the first link, which takes a level of its own.
+fn is_late(chain: &Chain, fusion: Fusion) -> bool {
+    fusion == Fusion::None && chain.join == 0 && !chain.is_dot
+}
+
+/// By link: the level of what comes in, and that which is restored before its gate. What comes out at last
+/// is of level 0, and what is bootstrapped of the level that its maps start at.
+pub(super) fn link_levels(
+    chain: &Chain,
+    restored: Option<&Restored>,
+) -> Vec<(usize, Option<usize>)> {
+    let (mut levels, mut after) = (Vec::with_capacity(chain.links.len()), 0);
+    for (index, link) in chain.links.iter().enumerate().rev() {
+        // Dot products take a level after their link.
+        let is_dot = chain.is_dot && index == chain.join;
+        let gate = after + usize::from(is_dot) + link.gate.as_ref().map_or(0, gate::depth);
+        let own = restored.filter(|restored| restored.before.get(index) == Some(&true));
+        let before = own.map_or(gate, |own| own.bootstrap.to_coefficients);
+        after = before.saturating_add(1);
+        levels.push((after, own.map(|_| gate)));
+    }
+    levels.reverse();
+    levels
 }
 
 impl Plan {
@@ -164,13 +208,28 @@ impl Plan {
         users: usize,
         fusion: Fusion,
     ) -> Result<Self, Error> {
+        Self::with_restored(dlrm, chain, parameters, users, fusion, None)
+    }
+
+    /// As [`new`](Self::new), with bootstraps.
+    pub(super) fn with_restored(
+        dlrm: &Dlrm,
+        chain: Chain,
+        parameters: &ParameterSpec,
+        users: usize,
+        fusion: Fusion,
+        restored: Option<&Restored>,
+    ) -> Result<Self, Error> {
         dlrm.check_single()?;
         let refuse = |why: String| Err(Error::Layout { why });
         let slots = parameters.degree / 2 / users;
         let (digits, dim) = (dlrm.digits(), dlrm.spec().dim);
-        let (last, count) = (chain.links.len() - 1, levels(&chain, fusion));
-        if parameters.moduli.len() != count + 1 {
-            let (moduli, found) = (count + 1, parameters.moduli.len());
+        let (last, own_levels) = (chain.links.len() - 1, link_levels(&chain, restored));
+        if let Some(restored) = restored {
+            restored.check(&chain, &own_levels, parameters, users)?;
+        } else if parameters.moduli.len() != levels(&chain, fusion) + 1 {
+            let (count, found) = (levels(&chain, fusion), parameters.moduli.len());
+            let moduli = count + 1;
             return refuse(format!("{count} levels take {moduli} moduli, the set has {found}"));
         }
         let widest = chain.links.iter().map(|link| link.outputs.next_power_of_two()).max();
@@ -187,8 +246,6 @@ impl Plan {
         if !allowed {
             return refuse("this fusion is of another model".into());
         }
-        let is_late = fusion == Fusion::None && chain.join == 0 && !chain.is_dot;
-        let mut level = count - usize::from(is_late);
         let mut plan = Self {
             format: FORMAT,
             model: dlrm.spec().clone(),
@@ -198,10 +255,11 @@ impl Plan {
             input_splits: Vec::new(),
             embedding: EmbeddingPlan::Joined,
             links: Vec::new(),
+            bootstrap: restored.map(|restored| restored.bootstrap.clone()),
             dense_max: Vec::new(),
             chain,
         };
-        for index in 0..=last {
+        for (index, (level, restored)) in own_levels.into_iter().enumerate() {
             let link = &plan.chain.links[index];
             let mut outputs = if index == last { 1 } else { link.outputs.next_power_of_two() };
             let is_join = index == plan.chain.join;
@@ -257,9 +315,7 @@ impl Plan {
                 };
                 (inputs, turn) = (period, None);
             }
-            plan.links.push(LinkPlan { level, inputs, outputs, turn });
-            level -= 1 + link.gate.as_ref().map_or(0, gate::depth);
-            level -= usize::from(plan.chain.is_dot && is_join);
+            plan.links.push(LinkPlan { level, inputs, outputs, turn, restored });
         }
         if plan.inputs.iter().any(|input| input.ciphertexts > super::layout::CIPHERTEXTS_MAX) {
             return refuse("too many ciphertexts: lower the threshold".into());
@@ -366,6 +422,9 @@ impl Plan {
     pub(super) fn fixed_rotations(&self) -> BTreeMap<usize, usize> {
         let users = self.users;
         let mut rotations = Rotated::new();
+        for &(steps, level) in self.bootstrap.iter().flat_map(|own| &own.rotations) {
+            rotate(&mut rotations, steps, level);
+        }
         let shape = (users, self.parameters.degree / 2);
         for map in self.maps() {
             map.turn.collect_folds(shape, map.level, &mut rotations);
@@ -386,10 +445,31 @@ impl Plan {
     /// The level of the highest product of ciphertexts, if there is one.
     pub fn products(&self) -> Option<usize> {
         let gates = self.chain.links.iter().zip(&self.links);
-        let mut gates = gates.filter(|(link, _)| link.gate.is_some());
-        let gate = gates.next().map(|(_, plan)| plan.level - 1);
+        let gates = gates.filter(|(link, _)| link.gate.is_some());
+        let gate = gates.map(|(_, plan)| plan.gate_level()).max();
         let dot = self.chain.is_dot.then(|| self.links[self.chain.join].level - 1);
-        gate.max(dot)
+        gate.max(dot).max(self.reduced_from())
+    }
+
+    /// How many bootstraps there are.
+    pub fn bootstraps(&self) -> usize {
+        self.links.iter().filter(|link| link.restored.is_some()).count()
+    }
+
+    /// The level that bootstraps reduce at, and conjugate.
+    fn reduced_from(&self) -> Option<usize> {
+        let own = self.bootstrap.as_ref()?;
+        Some(own.levels(&self.parameters).reduced_from())
+    }
+
+    /// The keys that its circuit takes, each with the highest level that it is used at.
+    pub fn key_spec(&self) -> KeySpec {
+        KeySpec {
+            products: self.products(),
+            rotations: self.rotations().into_iter().collect(),
+            conjugation: self.reduced_from(),
+            raise: self.bootstrap.as_ref().map(|own| own.levels(&self.parameters).top()),
+        }
     }
 
     /// Lanes and values a lane, of the layout that dot products are taken in.
@@ -442,7 +522,10 @@ impl Plan {
         }
         let spec = ParameterSpec { name, degree, moduli, special_moduli, scale_log2 };
         let fusion = plan.fusion();
-        let mut again = Self::new(&dlrm, plan.chain.clone(), &spec, plan.users, fusion)?;
+        let restored = plan.restored()?;
+        let (chain, users) = (plan.chain.clone(), plan.users);
+        let restored = restored.as_ref();
+        let mut again = Self::with_restored(&dlrm, chain, &spec, users, fusion, restored)?;
         again.format = format;
         again.dense_max.clone_from(&plan.dense_max);
         // Packings and splits are the planner's choice, among those that there are.
@@ -481,6 +564,21 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Its bootstraps, made again of its set.
+    fn restored(&self) -> Result<Option<Restored>, Error> {
+        let before: Vec<bool> = self.links.iter().map(|link| link.restored.is_some()).collect();
+        let Some(own) = &self.bootstrap else {
+            return match before.contains(&true) {
+                true => Err(Error::Plan { why: "it restores levels by no bootstrap".into() }),
+                false => Ok(None),
+            };
+        };
+        let parameters = self.parameters.check(Platform::detect())?;
+        let levels = own.levels(&self.parameters);
+        let bootstrap = BootstrapPlan::new(&parameters, levels, own.slots)?;
+        Ok(Some(Restored { bootstrap, before }))
+    }
+
     /// The fusion that it was made with.
     pub fn fusion(&self) -> Fusion {
         match self.embedding {
@@ -512,6 +610,15 @@ impl Plan {
         );
         let (users, slots) = (self.users, self.slots());
         let _ = writeln!(text, "users        {users} a ciphertext, {slots} slots each");
+        if let Some(own) = &self.bootstrap {
+            let count = self.bootstraps();
+            let _ = writeln!(
+                text,
+                "bootstraps   {count} of {} numbers, to level {}",
+                own.slots,
+                own.output()
+            );
+        }
         for (index, input) in self.inputs.iter().enumerate() {
             let turn = self.input_turn(index);
             let _ = writeln!(
@@ -546,6 +653,9 @@ impl Plan {
                     }
                 };
             }
+            if let Some(level) = plan.restored {
+                let _ = write!(text, "; bootstrapped, and on at level {level}");
+            }
             let _ = match link.gate {
                 Some(gate) => {
                     let _ = write!(text, "; then {}", gate::describe(&gate));
@@ -572,7 +682,7 @@ fn describe_layout(layout: &Layout) -> String {
     }
 }
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// What is read: splits that plans of before do not name are those of then.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 

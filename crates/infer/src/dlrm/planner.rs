@@ -13,9 +13,10 @@ use super::cost::{CostTable, operations};
 use super::engine::{FLOOD_BITS, MAP_BYTES_MAX};
 use super::error::Error;
 use super::layout::{count_values, packings};
+use super::placement;
 use super::plan::{Fusion, Plan, levels};
 use super::simulate;
-use super::spec::Dlrm;
+use super::spec::{Activation, Dlrm, DlrmSpec, RELU_DEGREES};
 use super::splits::{self, Choices, Chosen, KEYS_FREE_BYTES, KeyPrice};
 use super::terms::Terms;
 use super::weights::Weights;
@@ -34,11 +35,33 @@ pub struct Goal {
     pub degree_max: usize,
     /// The most bytes of keys, where they are bounded.
     pub key_bytes_max: Option<usize>,
+    /// Whether levels may be restored.
+    pub bootstraps: Bootstraps,
+}
+
+/// Whether a plan is to bootstrap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums, reason = "all there is to say")]
+pub enum Bootstraps {
+    /// Where it takes the least time, or nothing else carries the model.
+    #[default]
+    Allowed,
+    /// Not at all.
+    Never,
+    /// At least once.
+    Required,
 }
 
 impl Default for Goal {
     fn default() -> Self {
-        Self { users: 1, precision_bits: 10, lift: true, degree_max: 65_536, key_bytes_max: None }
+        Self {
+            users: 1,
+            precision_bits: 10,
+            lift: true,
+            degree_max: 65_536,
+            key_bytes_max: None,
+            bootstraps: Bootstraps::Allowed,
+        }
     }
 }
 
@@ -103,51 +126,49 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
     // Of those with keys above the bound, that with the smallest.
     let mut smallest: Option<Found> = None;
     let (mut least_levels, mut layout_error) = (usize::MAX, None);
-    let mut is_composite = false;
-    for lift in [true, false] {
-        let chain = Chain::new(dlrm, weights, lift && goal.lift)?;
-        if lift && !chain.is_lifted {
-            continue;
-        }
-        is_composite |= chain
-            .links
-            .iter()
-            .any(|link| matches!(link.gate, Some(super::gate::Gate::Relu { degree: None, .. })));
-        for fusion in [Fusion::First, Fusion::Join, Fusion::None] {
-            let is_fused = fusion != Fusion::None && !dlrm.digits().is_empty();
-            let outputs = chain.links[chain.join].outputs;
-            if is_fused && outputs.saturating_mul(dlrm.onehot_slots()) > FUSED_MAX {
+    let chains = chains(dlrm, weights, goal)?;
+    for (chain, fusion) in &chains {
+        let count = levels(chain, *fusion);
+        least_levels = least_levels.min(count);
+        for log2 in 12..=16 {
+            let degree = 1 << log2;
+            if degree > goal.degree_max || goal.bootstraps == Bootstraps::Required {
                 continue;
             }
-            let count = levels(&chain, fusion);
-            least_levels = least_levels.min(count);
-            for log2 in 12..=16 {
-                let degree = 1 << log2;
-                if degree > goal.degree_max {
-                    continue;
-                }
-                for special in 1..=(count + 1).min(SPECIAL_MAX) {
-                    let least = least_bits(log2, goal.precision_bits);
-                    let Some(bits) = fit(degree, count, special, least) else { continue };
-                    let sketch = sketch(degree, count, special, bits);
-                    let made = match Plan::new(dlrm, chain.clone(), &sketch, users, fusion) {
-                        Ok(made) => made,
-                        Err(error) => {
-                            layout_error = Some(error);
-                            continue;
-                        }
-                    };
-                    let Some(found) = Found::of(made, costs, goal, best.as_ref()) else { continue };
-                    found.keep(goal, &mut best, &mut smallest);
-                }
+            for special in 1..=(count + 1).min(SPECIAL_MAX) {
+                let least = least_bits(log2, goal.precision_bits);
+                let Some(bits) = fit(degree, count, special, least) else { continue };
+                let sketch = sketch(degree, count, special, bits);
+                let made = match Plan::new(dlrm, chain.clone(), &sketch, users, *fusion) {
+                    Ok(made) => made,
+                    Err(error) => {
+                        layout_error = Some(error);
+                        continue;
+                    }
+                };
+                let Some(found) = Found::of(made, costs, goal, best.as_ref()) else { continue };
+                found.keep(goal, &mut best, &mut smallest);
             }
         }
     }
+    if goal.bootstraps != Bootstraps::Never {
+        for (chain, fusion) in &chains {
+            restore(dlrm, (chain, *fusion), costs, goal, &mut best, &mut smallest)?;
+        }
+    }
+    let is_composite = chains
+        .iter()
+        .flat_map(|(chain, _)| &chain.links)
+        .any(|link| matches!(link.gate, Some(super::gate::Gate::Relu { degree: None, .. })));
     repack(dlrm, costs, goal, &mut best, &mut smallest)?;
     if let (None, Some(found), Some(max_bytes)) = (&best, &smallest, goal.key_bytes_max) {
         return Err(Error::Keys { least_bytes: found.key_bytes, max_bytes });
     }
     let Some(Found { plan: sketch, .. }) = best else {
+        if goal.bootstraps == Bootstraps::Required {
+            let why = "no set of 128 bits bootstraps it at this precision, with these ranges";
+            return Err(Error::Layout { why: why.into() });
+        }
         let level_bits = least_bits(goal.degree_max.ilog2(), goal.precision_bits);
         let most = modulus_log2_max(goal.degree_max);
         // Two primes beside the levels': the first of Q and one of P.
@@ -171,7 +192,64 @@ pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Re
         });
     };
     let dense_max = bounds::dense_max(dlrm, weights, LOGIT_MAX)?;
-    Ok(Plan { dense_max, ..settle(dlrm, &sketch, goal)? })
+    // What bootstraps has its primes already, each for what its level is for.
+    let settled = if sketch.bootstrap.is_some() { sketch } else { settle(dlrm, &sketch, goal)? };
+    Ok(Plan { dense_max, ..settled })
+}
+
+/// The chains that a model can be, each with every way that its embeddings can get in.
+fn chains(dlrm: &Dlrm, weights: &Weights, goal: Goal) -> Result<Vec<(Chain, Fusion)>, Error> {
+    let mut chains = Vec::new();
+    for lift in [true, false] {
+        let chain = Chain::new(dlrm, weights, lift && goal.lift)?;
+        if lift && !chain.is_lifted {
+            continue;
+        }
+        for fusion in [Fusion::First, Fusion::Join, Fusion::None] {
+            let is_fused = fusion != Fusion::None && !dlrm.digits().is_empty();
+            let outputs = chain.links[chain.join].outputs;
+            if !is_fused || outputs.saturating_mul(dlrm.onehot_slots()) <= FUSED_MAX {
+                chains.push((chain.clone(), fusion));
+            }
+        }
+    }
+    Ok(chains)
+}
+
+/// Keeps the plans of a chain with bootstraps, of each set that has as many bits as are asked for, where
+/// they are better than what was found.
+fn restore(
+    dlrm: &Dlrm,
+    (chain, fusion): (&Chain, Fusion),
+    costs: &CostTable,
+    goal: Goal,
+    best: &mut Option<Found>,
+    smallest: &mut Option<Found>,
+) -> Result<(), Error> {
+    let users = goal.users.max(1).next_power_of_two();
+    let slots = placement::widest(chain, users, |_| true);
+    for base in placement::BASES {
+        let (degree, own) = (base.degree, base.levels);
+        let least = least_bits(degree.ilog2(), goal.precision_bits);
+        let is_fit = (2..=degree / 2).contains(&slots)
+            && degree <= goal.degree_max
+            && own.scale >= least
+            && base.is_for(slots);
+        let is_cheaper = |best: &Found| base.floor_ms(slots, costs) < best.cost;
+        if !is_fit || !best.as_ref().is_none_or(is_cheaper) {
+            continue;
+        }
+        let bits = ModulusBits { first: own.first, level: own.scale, special: own.special.0 };
+        let sketch = sketch(degree, levels(chain, fusion), own.special.1, bits);
+        // A layout that there is not, there is with bootstraps neither.
+        let Ok(sketched) = Plan::new(dlrm, chain.clone(), &sketch, users, fusion) else { continue };
+        let sketched = sketched.with_baby_steps();
+        let Some(made) = base.plan(dlrm, &sketched, fusion, costs)? else { continue };
+        if let Some(found) = Found::of(made, costs, goal, best.as_ref()) {
+            found.keep(goal, best, smallest);
+        }
+    }
+    Ok(())
 }
 
 /// As [`plan`], for these weights: where simulation finds the logits of some drawn users less precise
@@ -383,6 +461,93 @@ fn least_bits(degree_log2: u32, precision_bits: u32) -> u32 {
 fn ciphertext_words(plan: &Plan) -> f64 {
     let words = plan.inputs.iter().map(|input| input.ciphertexts * (input.level + 1));
     (words.sum::<usize>() * plan.parameters.degree) as f64
+}
+
+/// What the same model would take another way, or with another activation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Alternative {
+    /// What is other.
+    pub what: String,
+    /// Milliseconds of the server's one thread, a query; `None` where there is no such plan.
+    #[serde(rename = "predicted_ms")]
+    pub server_ms: Option<f64>,
+    /// Bytes that are uploaded once.
+    pub key_bytes: Option<usize>,
+    /// Why there is no such plan.
+    pub refused: Option<String>,
+}
+
+/// What the model of `plan` would take without its bootstraps, or with some; and, where its activation is
+/// ReLU, with each of the polynomials in its place that it could be trained with, or with the composite.
+///
+/// # Errors
+/// As [`plan`], but for models that no set carries.
+pub fn alternatives(
+    dlrm: &Dlrm,
+    weights: &Weights,
+    goal: Goal,
+    costs: &CostTable,
+    chosen: &Plan,
+) -> Result<Vec<Alternative>, Error> {
+    let mut all = Vec::new();
+    let gates = || chosen.chain.links.iter().filter_map(|link| link.gate);
+    if gates().any(|gate| gate.range().is_some()) {
+        let (what, bootstraps) = match chosen.bootstrap {
+            Some(_) => ("without bootstraps", Bootstraps::Never),
+            None => ("with bootstraps", Bootstraps::Required),
+        };
+        all.push((what.to_owned(), dlrm.clone(), Goal { bootstraps, ..goal }));
+    }
+    if dlrm.spec().activation == Activation::Relu {
+        let degrees = [None].into_iter().chain(RELU_DEGREES.map(Some));
+        for relu_degree in degrees.filter(|&degree| degree != dlrm.spec().relu_degree) {
+            let other = Dlrm::new(DlrmSpec { relu_degree, ..dlrm.spec().clone() })?;
+            let what = match relu_degree {
+                Some(degree) => format!("trained with ReLU's polynomial of degree {degree}"),
+                None => "ReLU by degrees 15, 15, 27".into(),
+            };
+            all.push((what, other, goal));
+        }
+    }
+    let priced = |(what, dlrm, goal): (String, Dlrm, Goal)| {
+        let nothing = Alternative { what, server_ms: None, key_bytes: None, refused: None };
+        match plan(&dlrm, weights, goal, costs) {
+            Ok(found) => {
+                let bootstraps = found.bootstraps();
+                let what = match bootstraps {
+                    0 => format!("{}, leveled", nothing.what),
+                    1 => format!("{}, 1 bootstrap", nothing.what),
+                    _ => format!("{}, {bootstraps} bootstraps", nothing.what),
+                };
+                let server_ms = Some(costs.server_ms(&found));
+                let key_bytes = Some(splits::key_bytes(&found) + beside_bytes(&found));
+                Ok(Alternative { what, server_ms, key_bytes, ..nothing })
+            }
+            Err(refused @ (Error::Depth { .. } | Error::Keys { .. } | Error::Layout { .. })) => {
+                Ok(Alternative { refused: Some(refused.to_string()), ..nothing })
+            }
+            Err(error) => Err(error),
+        }
+    };
+    all.into_iter().map(priced).collect()
+}
+
+/// Alternatives in words.
+pub fn describe_alternatives(all: &[Alternative]) -> String {
+    let mut text = String::new();
+    for Alternative { what, server_ms, key_bytes, refused } in all {
+        let _ = match (server_ms, key_bytes, refused) {
+            (Some(ms), Some(bytes), _) => {
+                let megabytes = *bytes as f64 / 1e6;
+                writeln!(text, "instead      {what}: {ms:.1} ms, {megabytes:.1} MB of keys")
+            }
+            (_, _, refused) => {
+                writeln!(text, "instead      {what}: {}", refused.as_deref().unwrap_or("none"))
+            }
+        };
+    }
+    text
 }
 
 /// Plan and prediction in words.

@@ -39,8 +39,7 @@ pub fn predict(
     indices: &[u64],
 ) -> Result<Vec<f64>, Error> {
     let parameters = plan.parameters.check(platform)?;
-    let rotations = plan.rotations().into_keys();
-    let clear = Clear::with_rotations(&parameters, rotations);
+    let clear = Clear::with_keys(&parameters, &plan.key_spec());
     let sizes = sizes(plan);
     let users = sizes.check(dense, indices)?;
     let scale = parameters.scale();
@@ -85,7 +84,7 @@ pub fn trace(
     platform: Platform,
 ) -> Result<Trace, Error> {
     let parameters = plan.parameters.check(platform)?;
-    let clear = Clear::with_rotations(&parameters, plan.rotations().into_keys());
+    let clear = Clear::with_keys(&parameters, &plan.key_spec());
     let mut xs = Vec::new();
     for input in &plan.inputs {
         // What is computed on does not matter to what is done.

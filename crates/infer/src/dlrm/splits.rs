@@ -1,5 +1,7 @@
 //! The choice of a plan's splits: which rotations have keys, by time and by the keys' bytes.
 
+use hushtable_rlwe::ckks::KeySpec;
+
 use super::cost::CostTable;
 use super::plan::{Plan, TurnSplit};
 use super::turn::Map;
@@ -42,7 +44,8 @@ pub(super) struct Choices {
     fixed: Vec<Option<usize>>,
     /// By level: bytes of a key.
     bytes: Vec<usize>,
-    product_bytes: usize,
+    /// Of the keys that are no rotations'.
+    other_bytes: usize,
 }
 
 struct Candidate {
@@ -68,8 +71,8 @@ impl Choices {
         always.into_iter().for_each(|(number, level)| fixed[number] = Some(level));
         let levels = 0..plan.parameters.moduli.len();
         let bytes: Vec<usize> = levels.map(|level| key_bytes_at(plan, level)).collect();
-        let product_bytes = plan.products().map_or(0, |level| bytes[level]);
-        Self { maps, fixed, bytes, product_bytes }
+        let other_bytes = other_keys(plan).map(|level| bytes[level]).sum();
+        Self { maps, fixed, bytes, other_bytes }
     }
 
     /// Milliseconds of all maps if time alone counted.
@@ -127,7 +130,7 @@ impl Choices {
             }
         }
         let rotations = levels.into_iter().flatten().map(|level| self.bytes[level]);
-        let key_bytes = self.product_bytes + rotations.sum::<usize>();
+        let key_bytes = self.other_bytes + rotations.sum::<usize>();
         Chosen { ms, key_bytes, total: ms + price.ms(key_bytes) }
     }
 }
@@ -162,9 +165,16 @@ fn candidates(
 /// How many times the fastest split's time a split may take.
 const SLOWEST: f64 = 4.0;
 
+/// The levels of the keys that are no rotations': of products, and of bootstraps. That to the sparse secret,
+/// of two primes, is left out.
+fn other_keys(plan: &Plan) -> impl Iterator<Item = usize> + use<> {
+    let KeySpec { products, conjugation, raise, .. } = plan.key_spec();
+    products.into_iter().chain(conjugation).chain(raise)
+}
+
 /// Bytes of all keys of a plan.
 pub(super) fn key_bytes(plan: &Plan) -> usize {
-    let levels = plan.rotations().into_values().chain(plan.products());
+    let levels = plan.rotations().into_values().chain(other_keys(plan));
     levels.map(|level| key_bytes_at(plan, level)).sum()
 }
 
@@ -186,7 +196,7 @@ pub(super) fn key_memory_bytes(plan: &Plan) -> usize {
         2 * digits * parameters.degree * width_at(plan, level, true)
     };
     let indices = 4 * parameters.degree * rotations.len();
-    indices + rotations.into_values().chain(plan.products()).map(rows).sum::<usize>()
+    indices + rotations.into_values().chain(other_keys(plan)).map(rows).sum::<usize>()
 }
 
 /// Bytes of memory of the prepared maps, those of inputs left out that are made at each use, because all

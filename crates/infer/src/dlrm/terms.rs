@@ -57,6 +57,12 @@ struct Announced {
     products: Option<usize>,
     /// Steps to the left, and the highest level of each rotation.
     rotations: Vec<(usize, usize)>,
+    /// The highest level of a conjugation, where bootstraps conjugate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    conjugation: Option<usize>,
+    /// The level that bootstraps raise to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    raise: Option<usize>,
     /// By dense feature: its largest absolute value, a power of two. Of the weights it says that much.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     dense_max: Vec<f32>,
@@ -86,8 +92,10 @@ impl Terms {
     /// # Errors
     /// [`Error::Terms`] and [`Error::Ckks`] for a plan that no client would accept.
     pub fn of(plan: &Plan, platform: Platform) -> Result<Self, Error> {
+        let KeySpec { products, rotations, conjugation, raise } = plan.key_spec();
         let announced = Announced {
-            format: FORMAT,
+            // Who reads the first format alone reads all that is not bootstrapped.
+            format: if raise.is_some() { FORMAT } else { *FORMATS.start() },
             plan: hex(&plan.hash()),
             parameters: plan.parameters.clone(),
             users: plan.users,
@@ -101,8 +109,10 @@ impl Terms {
                 features.map(|feature| FeatureSpec { table: None, ..feature }).collect()
             },
             inputs: plan.inputs.clone(),
-            products: plan.products(),
-            rotations: plan.rotations().into_iter().collect(),
+            products,
+            rotations: rotations.iter().collect(),
+            conjugation,
+            raise,
             dense_max: plan.dense_max.clone(),
         };
         Self::check(announced, platform)
@@ -125,8 +135,11 @@ impl Terms {
     fn check(announced: Announced, platform: Platform) -> Result<Self, Error> {
         let refuse = |why: String| Error::Terms { why };
         let own = &announced;
-        if own.format != FORMAT {
-            return Err(refuse(format!("format {}, this build reads {FORMAT}", own.format)));
+        if !FORMATS.contains(&own.format) {
+            let (found, first, last) = (own.format, FORMATS.start(), FORMATS.end());
+            return Err(refuse(format!(
+                "format {found}, this build reads {first} to {last}: upgrade the client"
+            )));
         }
         let plan = unhex(&own.plan).ok_or_else(|| refuse("plan is no BLAKE3 hash".into()))?;
         let ParametersSpec { degree, moduli, special_moduli, .. } = &own.parameters;
@@ -180,8 +193,9 @@ impl Terms {
             input.check(slots, sizes.dense_values(), &sizes.digits())?;
         }
         let is_level = |&level: &usize| (1..=levels).contains(&level);
-        if own.products.is_some_and(|level| !is_level(&level)) || own.rotations.len() > 4096 {
-            return Err(refuse("products or rotations out of bounds".into()));
+        let mut others = own.products.iter().chain(&own.conjugation).chain(&own.raise);
+        if !others.all(is_level) || own.rotations.len() > 4096 {
+            return Err(refuse("products, rotations or bootstraps out of bounds".into()));
         }
         let steps: BTreeSet<usize> = own.rotations.iter().map(|&(steps, _)| steps).collect();
         let is_rotation =
@@ -190,7 +204,8 @@ impl Terms {
             return Err(refuse("rotations that are none".into()));
         }
         let rotations = own.rotations.iter().copied().collect();
-        let keys = KeySpec { products: own.products, rotations, ..KeySpec::default() };
+        let (products, conjugation, raise) = (own.products, own.conjugation, own.raise);
+        let keys = KeySpec { products, rotations, conjugation, raise };
         let terms = Self { plan, parameters, keys, sizes, announced };
         let found = terms.key_bytes()?;
         if found > KEY_BYTES_MAX {
@@ -327,4 +342,6 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(out)
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// What is read: the first has no bootstraps.
+const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;

@@ -156,7 +156,7 @@ fn a_plan_is_read_back_as_it_was() {
         ("\"users\": 1", "\"users\": 2"),
         ("\"is_dot\": false", "\"is_dot\": true"),
         ("\"join\": 0", "\"join\": 1"),
-        ("\"format\": 2", "\"format\": 7"),
+        ("\"format\": 3", "\"format\": 7"),
     ] {
         let broken = text.replace(from, to);
         assert_ne!(broken, text, "{from}");

@@ -16,5 +16,6 @@ mod linear_vectors;
 mod models;
 mod plans;
 mod refusals;
+mod restored;
 mod shares_lookups;
 mod shares_session;

@@ -154,17 +154,17 @@ fn plans_of_before_are_read() {
     let mut old = plan.with_baby_steps();
     old.format = 1;
     let text = old.to_json();
-    for word in ["is_chained", "inner_steps", "input_splits"] {
+    for word in ["is_chained", "inner_steps", "input_splits", "bootstrap", "restored"] {
         assert!(!text.contains(word), "{word}");
     }
     let read = Plan::parse(&text).unwrap();
     assert_eq!((read.hash(), &read), (old.hash(), &old));
-    for format in [0, 3] {
+    for format in [0, 4] {
         // What else such a plan says is not read.
         let refused = Plan::parse(&format!("{{\"format\": {format}, \"new\": []}}")).unwrap_err();
         let refused = refused.to_string();
         assert!(
-            refused.contains(&format!("format {format}, this build reads 1 to 2")),
+            refused.contains(&format!("format {format}, this build reads 1 to 3")),
             "{refused}"
         );
     }

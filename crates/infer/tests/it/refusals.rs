@@ -1,6 +1,7 @@
 //! What bad input gets.
 
 use hushtable_infer::dlrm::cost::CostTable;
+use hushtable_infer::dlrm::planner::Bootstraps;
 use hushtable_infer::dlrm::reference::forward;
 use hushtable_infer::dlrm::simulate::{Mode, predict};
 use hushtable_infer::dlrm::spec::{Activation, DlrmSpec, Interaction};
@@ -167,6 +168,10 @@ fn a_model_that_is_too_deep_says_what_to_change() {
     };
     let (dlrm, weights) = model(own.clone(), 1);
     let refused = plan(&dlrm, &weights, Goal::default(), &CostTable::shipped().unwrap());
+    // With bootstraps alone: where they are not allowed, it says what to change.
+    assert!(refused.unwrap().bootstraps() > 0);
+    let never = Goal { bootstraps: Bootstraps::Never, ..Goal::default() };
+    let refused = plan(&dlrm, &weights, never, &CostTable::shipped().unwrap());
     match refused.unwrap_err() {
         Error::Depth { levels, levels_max, advice, .. } => {
             assert!(levels > levels_max && levels_max > 20, "{levels} {levels_max}");
@@ -228,7 +233,7 @@ fn terms_that_no_client_accepts_are_refused() {
         assert!(good.contains(from), "{from} is not in {good}");
         assert!(parse(&good.replacen(from, to, 1)).is_err(), "{to} was accepted");
     };
-    refused("\"format\":1", "\"format\":2");
+    refused("\"format\":1", "\"format\":3");
     refused("\"users\":1", "\"users\":3");
     refused("\"users\":1", "\"users\":65536");
     refused("\"dense\":3", "\"dense\":0");

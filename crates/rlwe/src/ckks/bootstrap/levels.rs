@@ -83,7 +83,12 @@ impl BootstrapLevels {
 
     /// The level that ciphertexts are raised to.
     pub fn top(&self) -> usize {
-        self.output().saturating_add(DEPTH).saturating_add(self.to_slots)
+        self.reduced_from().saturating_add(self.to_slots)
+    }
+
+    /// The level that the reduction starts at.
+    pub fn reduced_from(&self) -> usize {
+        self.output().saturating_add(DEPTH)
     }
 
     /// The level that ciphertexts have afterwards.

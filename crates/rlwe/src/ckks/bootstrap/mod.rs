@@ -131,7 +131,8 @@ impl Bootstrap {
             let scale = parameters.modulus(level).value() as f64;
             bootstrap.to_coefficients.push(bootstrap.step(factor, level, scale));
         }
-        let (from, to) = (bootstrap.raised_scale(), parameters.scale_at(bootstrap.reduced_from()));
+        let (from, to) =
+            (bootstrap.raised_scale(), parameters.scale_at(bootstrap.levels.reduced_from()));
         let each = (to / from).powf(1.0 / levels.to_slots as f64);
         let factors = maps::to_slots(shape, levels.to_slots)?;
         for (factor, level) in factors.into_iter().zip((0..=top).rev()) {
@@ -197,11 +198,6 @@ impl Bootstrap {
         self.trace() as f64 * self.parameters.scale() / self.share() * self.width()
     }
 
-    /// The level that the reduction starts at.
-    fn reduced_from(&self) -> usize {
-        self.levels.output() + DEPTH
-    }
-
     /// The parameters.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
@@ -231,7 +227,7 @@ impl Bootstrap {
     /// The keys, each with the highest level that it is used at.
     pub fn key_spec(&self) -> KeySpec {
         let mut spec = KeySpec::default();
-        let (top, reduced) = (self.levels.top(), self.reduced_from());
+        let (top, reduced) = (self.levels.top(), self.levels.reduced_from());
         spec.products = Some(reduced);
         spec.conjugation = Some(reduced);
         spec.raise = Some(top);
@@ -245,6 +241,17 @@ impl Bootstrap {
         spec
     }
 
+    /// The maps, slots to coefficients first: each with how its rotations are split, and its level.
+    pub fn maps(&self) -> impl Iterator<Item = (&Diagonals, Split, usize)> {
+        let steps = self.to_coefficients.iter().chain(&self.to_slots);
+        steps.map(|step| (&step.map, step.split, step.level))
+    }
+
+    /// Products of two ciphertexts that the reduction takes, squares among them.
+    pub fn products(&self) -> usize {
+        self.cosine.products() + DOUBLE_ANGLES as usize
+    }
+
     /// What a map computes and reads.
     fn work_of(&self, map: &Diagonals, split: Split, level: usize) -> Work {
         let steps = split.steps(map.steps());
@@ -256,7 +263,7 @@ impl Bootstrap {
     /// What it computes and reads: a floor under its time.
     pub fn work(&self) -> Work {
         let parameters = &self.parameters;
-        let (top, reduced) = (self.levels.top(), self.reduced_from());
+        let (top, reduced) = (self.levels.top(), self.levels.reduced_from());
         let of_map =
             |work: Work, step: &Step| work.plus(self.work_of(&step.map, step.split, step.level));
         let maps = self.to_coefficients.iter().chain(&self.to_slots).fold(Work::default(), of_map);

@@ -1,0 +1,185 @@
+//! A plan's bootstraps: what its set's levels are for, and what one bootstrap takes.
+
+use hushtable_rlwe::ckks::{Bootstrap, BootstrapLevels, ParameterSpec, Parameters};
+use serde::{Deserialize, Serialize};
+
+use super::chain::Chain;
+use super::cost::Kind;
+use super::error::Error;
+use super::plan::{ParametersSpec, Restored};
+
+/// What all bootstraps of a plan are: of one set and so many numbers. [`LinkPlan::restored`] says where
+/// they are.
+///
+/// [`LinkPlan::restored`]: super::plan::LinkPlan::restored
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct BootstrapPlan {
+    /// The lowest levels, of the maps from slots to coefficients.
+    pub to_coefficients: usize,
+    /// Levels above, which are left to the model.
+    pub left: usize,
+    /// The highest levels, of the maps from coefficients to slots.
+    pub to_slots: usize,
+    /// Numbers that a bootstrap is of: the widest period that is restored, of all users.
+    pub slots: usize,
+    /// The maps.
+    pub maps: Vec<BootstrapMap>,
+    /// Products of two ciphertexts.
+    pub products: usize,
+    /// Rotations that keys must have: steps to the left, and the highest level of each.
+    pub rotations: Vec<(usize, usize)>,
+}
+
+/// A map of a bootstrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(clippy::exhaustive_structs, reason = "counts in a file")]
+pub struct BootstrapMap {
+    /// The level of what it takes.
+    pub level: usize,
+    /// Its diagonals.
+    pub diagonals: usize,
+    /// Rotations of what comes in.
+    pub babies: usize,
+    /// How often its digits are cut.
+    pub cuts: usize,
+    /// Rotations of sums.
+    pub giants: usize,
+}
+
+impl BootstrapPlan {
+    /// Of a set that was made of `levels`, for `slots` numbers.
+    ///
+    /// # Errors
+    /// [`Error::Ckks`] for a set of other levels, or as many slots as it does not have.
+    pub(super) fn new(
+        parameters: &Parameters,
+        levels: BootstrapLevels,
+        slots: usize,
+    ) -> Result<Self, Error> {
+        let bootstrap = Bootstrap::new(parameters, levels, slots, RANGE)?;
+        let maps = bootstrap.maps().map(|(map, split, level)| {
+            let steps = split.steps(map.steps());
+            let (babies, cuts, giants) = (steps.babies, steps.cuts, steps.giants);
+            BootstrapMap { level, diagonals: map.steps().len(), babies, cuts, giants }
+        });
+        Ok(Self {
+            to_coefficients: levels.to_coefficients,
+            left: levels.left,
+            to_slots: levels.to_slots,
+            slots,
+            maps: maps.collect(),
+            products: bootstrap.products(),
+            rotations: bootstrap.key_spec().rotations.iter().collect(),
+        })
+    }
+
+    /// What the levels of its set are for.
+    pub(super) fn levels(&self, parameters: &ParametersSpec) -> BootstrapLevels {
+        let bits = |prime: Option<&u64>| prime.map_or(0, |prime| 64 - prime.leading_zeros());
+        let special = &parameters.special_moduli;
+        BootstrapLevels {
+            first: bits(parameters.moduli.first()),
+            scale: parameters.scale_log2,
+            to_coefficients: self.to_coefficients,
+            left: self.left,
+            reduction: bits(parameters.moduli.last()),
+            to_slots: self.to_slots,
+            special: (bits(special.first()), special.len()),
+        }
+    }
+
+    /// The bootstrap itself.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(super) fn bootstrap(&self, parameters: &Parameters) -> Result<Bootstrap, Error> {
+        let levels = self.levels(&ParametersSpec::of(parameters.spec()));
+        Ok(Bootstrap::new(parameters, levels, self.slots, RANGE)?)
+    }
+
+    /// The level that ciphertexts have afterwards.
+    pub fn output(&self) -> usize {
+        self.to_coefficients.saturating_add(self.left)
+    }
+
+    /// What a bootstrap does of what costs: kinds, levels and how often.
+    pub(super) fn operations(&self, parameters: &ParametersSpec) -> Vec<(Kind, usize, usize)> {
+        self.counted(parameters.degree, self.levels(parameters))
+    }
+
+    /// As [`operations`](Self::operations), of a set of `degree` that was made of `levels`.
+    pub(super) fn counted(
+        &self,
+        degree: usize,
+        levels: BootstrapLevels,
+    ) -> Vec<(Kind, usize, usize)> {
+        let (top, reduced) = (levels.top(), levels.reduced_from());
+        let trace = (degree / self.slots.max(1)).trailing_zeros() as usize;
+        let mut all = Vec::new();
+        for map in &self.maps {
+            let BootstrapMap { level, diagonals, babies, cuts, giants } = *map;
+            // The raise stands between the maps.
+            if level == top {
+                // The switch back from the sparse secret takes what a rotation does.
+                all.push((Kind::Rotate, top, 1 + trace));
+            }
+            all.push((Kind::Diagonal, level, diagonals));
+            all.push((Kind::Hoisted, level, babies));
+            all.push((Kind::Rotate, level, giants + cuts));
+        }
+        all.push((Kind::Rotate, reduced, 1));
+        // Most products are at the polynomial's highest levels; a square of each double angle is lowest.
+        let squares = reduced.saturating_sub(self.output()).min(SQUARES);
+        let lowest = self.output() + 1;
+        all.extend((lowest..lowest + squares).map(|level| (Kind::Multiply, level, 1)));
+        let others = self.products.saturating_sub(squares);
+        all.push((Kind::Multiply, (lowest + squares + reduced) / 2, others));
+        all.retain(|&(_, _, count)| count > 0);
+        all
+    }
+}
+
+impl Restored {
+    /// Refuses bootstraps where there cannot be any.
+    ///
+    /// # Errors
+    /// [`Error::Layout`].
+    pub fn check(
+        &self,
+        chain: &Chain,
+        levels: &[(usize, Option<usize>)],
+        parameters: &ParameterSpec,
+        users: usize,
+    ) -> Result<(), Error> {
+        let refuse = |why: String| Err(Error::Layout { why });
+        let own = self.bootstrap.levels(&ParametersSpec::of(parameters));
+        let (output, found) = (own.output(), parameters.moduli.len());
+        if found != own.top().saturating_add(1) {
+            let top = own.top();
+            return refuse(format!("bootstraps of {top} levels in a set of {found} moduli"));
+        }
+        for (link, &(level, restored)) in chain.links.iter().zip(levels) {
+            let widest = link.outputs.next_power_of_two().saturating_mul(users);
+            let is_gated = link.gate.is_some_and(|gate| gate.range().is_some());
+            if restored.is_some() && (!is_gated || widest > self.bootstrap.slots) {
+                let name = &link.name;
+                return refuse(format!("a bootstrap after {name}, which it cannot hold"));
+            }
+            // Above, primes are longer than scales: there a map can be, and no product.
+            if restored.is_some_and(|level| level > output) || level > output + 1 {
+                return refuse(format!("{level} levels, of which bootstraps leave {output}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The largest of what is bootstrapped: gates take numbers from -1 to 1, and simulation lets them leave
+/// that by a thousandth.
+const RANGE: f64 = 1.0 + 1.0 / 64.0;
+
+/// Double angles of the reduction.
+const SQUARES: usize = 3;
