@@ -34,7 +34,7 @@ pub enum Kind {
     RotateMany,
     /// A linear map was applied to one or more ciphertexts.
     Transform,
-    /// Levels were restored. No circuit of ours does it; traces of others' may.
+    /// A modulus was raised, which is where a bootstrap begins to restore levels; of others' traces, all of one.
     Bootstrap,
 }
 
