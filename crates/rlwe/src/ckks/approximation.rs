@@ -204,18 +204,22 @@ impl Approximation {
         } else {
             (expected, scale)
         };
-        let mut value = t.clone();
+        let mut value = None;
         for (index, stage) in self.stages.iter().enumerate() {
             at -= stage.depth();
             let is_last = index + 1 == self.stages.len();
             let between = evaluator.parameters().scale_at(at);
             let scale = if is_last { last_scale } else { between };
-            value = stage.evaluate(evaluator, &value, at, scale)?;
+            let next = stage.evaluate(evaluator, value.as_ref().unwrap_or(t), at, scale)?;
+            value.replace(next).into_iter().for_each(|before| evaluator.recycle(before));
         }
+        let value = value.expect("at least one stage");
         if self.is_product {
-            let mut t = t.clone();
-            evaluator.drop_to(&mut t, level + 1)?;
-            value = evaluator.multiply_rescale(&value, &t)?;
+            let t = evaluator.lowered(t, level + 1)?;
+            let product = evaluator.multiply_rescale(&value, &t)?;
+            evaluator.recycle(value);
+            evaluator.recycle(t);
+            return Ok(product);
         }
         Ok(value)
     }

@@ -52,12 +52,14 @@ impl<'a> Encrypted<'a> {
         spare.unwrap_or_else(|| crate::Ciphertext::zero(self.parameters().ring(level)))
     }
 
-    /// A copy over room that is there already.
-    fn copy(&mut self, x: &Ciphertext) -> Ciphertext {
-        let mut parts = self.take(x.level);
-        parts.mask.values_mut().copy_from_slice(x.parts.mask.values());
-        parts.body.values_mut().copy_from_slice(x.parts.body.values());
-        Ciphertext { parts, ..*x }
+    /// A copy of the limbs up to `level`, over room that is there already.
+    fn copy(&mut self, x: &Ciphertext, level: usize) -> Ciphertext {
+        let mut parts = self.take(level);
+        for (to, from) in [(&mut parts.mask, &x.parts.mask), (&mut parts.body, &x.parts.body)] {
+            let length = to.values().len();
+            to.values_mut().copy_from_slice(&from.values()[..length]);
+        }
+        Ciphertext { parts, level, scale: x.scale }
     }
 
     /// Divides what a switch left, adds `body` to the body's quotient and applies `map`.
@@ -279,20 +281,19 @@ impl Evaluate for Encrypted<'_> {
         if level == x.level {
             return Ok(());
         }
-        let mut parts = self.take(level);
-        let sides = [(&x.parts.mask, &mut parts.mask), (&x.parts.body, &mut parts.body)];
-        for (from, to) in sides {
-            let length = to.values().len();
-            to.values_mut().copy_from_slice(&from.values()[..length]);
-        }
-        let lower = Ciphertext { parts, level, scale: x.scale };
+        let lower = self.copy(x, level);
         self.recycle(std::mem::replace(x, lower));
         Ok(())
     }
 
+    fn lowered(&mut self, x: &Ciphertext, level: usize) -> Result<Ciphertext, Error> {
+        rules::droppable(self.parameters(), (x.level, x.scale), level)?;
+        Ok(self.copy(x, level))
+    }
+
     fn rotate(&mut self, x: &Ciphertext, steps: usize) -> Result<Ciphertext, Error> {
         match steps % self.parameters().slots() {
-            0 => Ok(self.copy(x)),
+            0 => Ok(self.copy(x, x.level)),
             steps => {
                 let key = self.keys.rotation(steps, x.level)?;
                 Ok(self.map(x, key))
@@ -318,7 +319,7 @@ impl Evaluate for Encrypted<'_> {
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
             let Some(key) = key else {
-                out.push(self.copy(x));
+                out.push(self.copy(x, level));
                 continue;
             };
             let [masks, bodies] = &mut self.room.sums;

@@ -155,6 +155,16 @@ pub trait Evaluate {
     /// the scale.
     fn drop_to(&mut self, x: &mut Self::Ciphertext, level: usize) -> Result<(), Error>;
 
+    /// A copy of `x` without the limbs above `level`, as [`drop_to`](Self::drop_to) leaves it.
+    ///
+    /// # Errors
+    /// As [`drop_to`](Self::drop_to).
+    fn lowered(&mut self, x: &Self::Ciphertext, level: usize) -> Result<Self::Ciphertext, Error> {
+        let mut out = x.clone();
+        self.drop_to(&mut out, level)?;
+        Ok(out)
+    }
+
     /// `x` rotated to the left.
     ///
     /// # Errors

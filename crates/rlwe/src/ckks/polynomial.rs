@@ -121,8 +121,7 @@ impl Polynomial {
         if found < expected {
             return Err(Error::Level { operation: "evaluate a polynomial", found, expected });
         }
-        let mut t = t.clone();
-        evaluator.drop_to(&mut t, expected)?;
+        let t = evaluator.lowered(t, expected)?;
         let powers = BTreeMap::from([(1, t)]);
         let mut evaluation = Evaluation { evaluator, basis: self.basis, powers };
         for power in self.plan.powers(self.basis) {
@@ -250,29 +249,34 @@ impl<E: Evaluate> Evaluation<'_, E> {
     /// Makes a power from lower ones: T_(a + b) = 2 T_a T_b − T_(a − b).
     fn raise(&mut self, power: usize) -> Result<(), Error> {
         let Some((a, b)) = halves(power) else { return Ok(()) };
-        let mut low = self.powers[&b].clone();
-        let level = self.evaluator.level(&self.powers[&a]).min(self.evaluator.level(&low));
-        self.evaluator.drop_to(&mut low, level)?;
-        let mut high = low.clone();
-        if a != b {
-            high = self.powers[&a].clone();
-            self.evaluator.drop_to(&mut high, level)?;
-        }
+        let level = self.evaluator.level(&self.powers[&a]);
+        let level = level.min(self.evaluator.level(&self.powers[&b]));
+        let low = self.evaluator.lowered(&self.powers[&b], level)?;
+        let high = match a == b {
+            true => None,
+            false => Some(self.evaluator.lowered(&self.powers[&a], level)?),
+        };
+        let factor = high.as_ref().unwrap_or(&low);
+        let mut out = match self.basis {
+            Basis::Monomial => self.evaluator.multiply_rescale(factor, &low)?,
+            Basis::Chebyshev => self.evaluator.multiply(factor, &low)?,
+        };
+        high.into_iter().chain([low]).for_each(|factor| self.evaluator.recycle(factor));
         if self.basis == Basis::Monomial {
-            let out = self.evaluator.multiply_rescale(&high, &low)?;
             self.powers.insert(power, out);
             return Ok(());
         }
         // Doubled before it is rescaled, so that rescaling's error is not.
-        let mut out = self.evaluator.multiply(&high, &low)?;
-        let product = out.clone();
+        let product = self.evaluator.lowered(&out, level)?;
         self.evaluator.add_assign(&mut out, &product)?;
+        self.evaluator.recycle(product);
         if a == b {
             self.evaluator.add_constant(&mut out, -1.0)?;
         } else {
             let scale = self.evaluator.scale(&out);
             let difference = self.times(a - b, 1.0, level, scale)?;
             self.evaluator.sub_assign(&mut out, &difference)?;
+            self.evaluator.recycle(difference);
         }
         self.evaluator.rescale(&mut out)?;
         self.powers.insert(power, out);
@@ -287,8 +291,7 @@ impl<E: Evaluate> Evaluation<'_, E> {
         level: usize,
         scale: f64,
     ) -> Result<E::Ciphertext, Error> {
-        let mut out = self.powers[&power].clone();
-        self.evaluator.drop_to(&mut out, level)?;
+        let mut out = self.evaluator.lowered(&self.powers[&power], level)?;
         let own = self.evaluator.scale(&out);
         self.evaluator.multiply_constant(&mut out, number, scale / own)?;
         Ok(out)
@@ -319,8 +322,7 @@ impl<E: Evaluate> Evaluation<'_, E> {
                 let mut out = match **quotient {
                     Node::Constant(value) => self.times(*giant, value, level, scale)?,
                     ref quotient => {
-                        let mut power = self.powers[giant].clone();
-                        self.evaluator.drop_to(&mut power, level)?;
+                        let power = self.evaluator.lowered(&self.powers[giant], level)?;
                         let own = self.evaluator.scale(&power);
                         let wanted = scale / own * self.prime(level + 1);
                         let mut quotient = self.combine(quotient, level + 1, wanted)?;
