@@ -140,7 +140,7 @@ impl Encoder {
     }
 
     /// How many equal evaluations a vector of `values` numbers has side by side.
-    pub(super) fn run(degree: usize, values: usize) -> usize {
+    pub fn run(degree: usize, values: usize) -> usize {
         degree / (2 * values.max(VALUES_MIN))
     }
 

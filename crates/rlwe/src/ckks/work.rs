@@ -22,7 +22,9 @@ impl Work {
         self.transforms * (degree / 2 * degree.ilog2() as usize) * 3 + self.products * degree
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    /// Both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self {
             transforms: self.transforms + other.transforms,
             products: self.products + other.products,
@@ -30,33 +32,51 @@ impl Work {
         }
     }
 
-    pub(super) fn times(self, count: usize) -> Self {
+    /// `count` times as much.
+    #[must_use]
+    pub fn times(self, count: usize) -> Self {
         let Self { transforms, products, bytes } = self;
         Self { transforms: count * transforms, products: count * products, bytes: count * bytes }
     }
 
     /// Cutting a mask over `limbs` limbs into digits of `special`, and extending them.
-    fn extend(limbs: usize, special: usize) -> Self {
+    ///
+    /// # Panics
+    /// If `special` is 0.
+    pub fn extend(limbs: usize, special: usize) -> Self {
         let digits = limbs.div_ceil(special);
         let extended = digits * (limbs + special) - limbs;
         Self { transforms: limbs + extended, products: extended * (2 * special + 2), bytes: 0 }
     }
 
     /// The sums of a key's rows, of which a number takes `width` bytes over all limbs.
-    fn rows(limbs: usize, special: usize, degree: usize, width: usize) -> Self {
+    ///
+    /// # Panics
+    /// If `special` is 0.
+    pub fn rows(limbs: usize, special: usize, degree: usize, width: usize) -> Self {
         let digits = limbs.div_ceil(special);
         let products = (limbs + special) * 2 * (2 * digits + 2);
         Self { transforms: 0, products, bytes: 2 * digits * degree * width }
     }
 
     /// The division of a polynomial by P and `rescaled` of Q's primes.
-    fn divide(limbs: usize, special: usize, rescaled: usize) -> Self {
+    ///
+    /// # Panics
+    /// If more are rescaled than there are limbs.
+    pub fn divide(limbs: usize, special: usize, rescaled: usize) -> Self {
         let sources = special + rescaled;
         let kept = limbs - rescaled;
         Self { transforms: sources + kept, products: kept * (2 * sources + 2), bytes: 0 }
     }
 
-    fn widths(parameters: &Parameters, level: usize) -> usize {
+    /// The product of two ciphertexts before it is relinearised: the mask's square takes a product and its
+    /// reduction, the others three products.
+    pub fn tensor(limbs: usize) -> Self {
+        Self { transforms: 0, products: limbs * (4 + 6), bytes: 0 }
+    }
+
+    /// Bytes of a number at `level`, over Q's limbs and P's.
+    pub fn widths(parameters: &Parameters, level: usize) -> usize {
         let special = parameters.levels() + 1..;
         let moduli = parameters.lattice().key_ring().moduli().enumerate();
         let has = |limb: &usize| *limb <= level || special.contains(limb);
@@ -87,8 +107,7 @@ impl Work {
     pub fn multiply(parameters: &Parameters, level: usize) -> Self {
         let (limbs, special) = (level + 1, parameters.special_limbs());
         let width = Self::widths(parameters, level);
-        // The mask's square takes a product and its reduction, the others three products.
-        Self { transforms: 0, products: limbs * (4 + 6), bytes: 0 }
+        Self::tensor(limbs)
             .plus(Self::extend(limbs, special))
             .plus(Self::rows(limbs, special, parameters.degree(), width))
             .plus(Self::divide(limbs, special, 1).times(2))
