@@ -52,7 +52,7 @@ pub use modulus::{Modulus, ntt_primes};
 pub use ntt::{NttTable, reverse_bits};
 pub use poly::{Coefficients, Evaluations, Form, Poly};
 pub use ring::Ring;
-pub use sample::{NoiseSource, SIGMA, Seed};
+pub use sample::{NoiseSource, SIGMA, Seed, Stream};
 
 // What a caller must name to make a ring.
 pub use hushtable_prg::{EntropyError, Platform, Secret, timing};

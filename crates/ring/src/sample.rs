@@ -30,20 +30,30 @@ impl Ring {
     /// As [`uniform`](Self::uniform), over what `poly` held.
     pub fn uniform_into(&self, seed: &Seed, index: u64, poly: &mut Poly<Evaluations>) {
         for (limb, modulus) in self.moduli().enumerate() {
-            let mut nonce = [0; 12];
-            nonce[..8].copy_from_slice(&index.to_le_bytes());
-            nonce[8..].copy_from_slice(&(limb as u32).to_le_bytes());
-            let mut words = Words::new(seed, &nonce);
-            let mask = u64::MAX >> (64 - modulus.bits());
-            for value in poly.limb_mut(limb) {
-                *value = loop {
-                    let word = words.next() & mask;
-                    if word < modulus.value() {
-                        break word;
-                    }
-                };
-            }
+            let stream = Stream { seed, index, limb: limb as u32 };
+            self.kernel().uniform(modulus, stream, 1, poly.limb_mut(limb));
         }
+    }
+}
+
+/// Which words of a seed one limb of a uniform polynomial is drawn from.
+#[derive(Clone, Copy)]
+pub struct Stream<'a> {
+    /// The seed.
+    pub seed: &'a Seed,
+    /// The polynomial's number.
+    pub index: u64,
+    /// The limb's number in the polynomial's ring.
+    pub limb: u32,
+}
+
+impl Stream<'_> {
+    /// ChaCha20's nonce.
+    pub(crate) fn nonce(self) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&self.index.to_le_bytes());
+        nonce[8..].copy_from_slice(&self.limb.to_le_bytes());
+        nonce
     }
 }
 
@@ -154,19 +164,19 @@ impl NoiseSource {
 }
 
 /// Words of a ChaCha20 stream.
-struct Words {
+pub(crate) struct Words {
     cipher: ChaCha20,
     block: [u8; BLOCK_BYTES],
     used: usize,
 }
 
 impl Words {
-    fn new(seed: &Seed, nonce: &[u8; 12]) -> Self {
+    pub(crate) fn new(seed: &Seed, nonce: &[u8; 12]) -> Self {
         let cipher = ChaCha20::new(seed.into(), nonce.into());
         Self { cipher, block: [0; BLOCK_BYTES], used: BLOCK_BYTES }
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         if self.used == BLOCK_BYTES {
             self.block.fill(0);
             self.cipher.apply_keystream(&mut self.block);

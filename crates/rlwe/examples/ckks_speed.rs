@@ -2,7 +2,8 @@
 //!
 //! Run pinned: `taskset -c 0 cargo run --release -p hushtable-rlwe --example ckks_speed OPERATION
 //! DEGREE LIMBS SPECIAL FIRST_BITS LEVEL_BITS SPECIAL_BITS [DIAGONALS BABY_STEPS [PERIOD]]`; the
-//! operation may be `all`. Each figure is the best of many runs.
+//! operation may be `all`. Each figure is the best of many runs. What switches by keys is timed with keys
+//! that hold their masks and with those that draw them.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
-    Parameters, Split, encrypt, key_bytes,
+    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, Masks, ModulusBits,
+    ParameterSpec, Parameters, Split, encrypt, key_bytes,
 };
 use hushtable_rlwe::ring::{Evaluations, NoiseSource, Platform, Poly};
 
@@ -47,7 +48,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let keys_wanted = KeySpec::at_every_level(&parameters, steps);
-    let keys = EvaluationKeys::generate(&parameters, &secret, &keys_wanted, &[2; 32], &mut source)?;
+    let make = |masks| {
+        let source = &mut NoiseSource::from_seed(&[4; 32]);
+        EvaluationKeys::generate_with(&parameters, &secret, &keys_wanted, &[2; 32], source, masks)
+    };
+    let (keys, drawn) = (make(Masks::Held)?, make(Masks::Drawn)?);
     let one_key = KeySpec { products: Some(top), ..KeySpec::default() };
     println!(
         "N = {degree}, {limbs} limbs, {special} special, log QP = {:.1}, log Q = {:.1}, a key of {} \
@@ -64,13 +69,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("forward {:.4} ms", best_ms(|| ring.kernel().forward(table, black_box(limb))));
         println!("inverse {:.4} ms", best_ms(|| ring.kernel().inverse(table, black_box(limb))));
     }
-    let mut evaluator = Encrypted::new(&encoder, &keys);
+    let mut evaluators = [("", &keys), (", masks drawn", &drawn)]
+        .map(|(name, keys)| (name, Encrypted::new(&encoder, keys)));
     let values: Vec<f64> = (0..parameters.slots()).map(|i| (i % 97) as f64 / 97.0).collect();
     let plain = encoder.encode_real(&values, top, parameters.scale())?;
     let x = encrypt(&parameters, &secret, &plain, &[3; 32], 0, &mut source)?;
     let mut run = |name: &str, call: &mut dyn FnMut(&mut Encrypted)| {
-        if [name, "all"].contains(&wanted.as_str()) {
-            println!("{name} {:.4} ms", best_ms(|| call(&mut evaluator)));
+        if ![name, "all"].contains(&wanted.as_str()) {
+            return;
+        }
+        for (masks, evaluator) in &mut evaluators {
+            println!("{name}{masks} {:.4} ms", best_ms(|| call(evaluator)));
         }
     };
     run("rotate", &mut |evaluator| {

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::avx512::{LANES, q_inverse};
 use super::lanes_avx512::Lanes;
-use super::{PackedGroup, ROW_BLOCK, SOURCES_MAX, width_bytes};
+use super::{PackedGroup, ROW_BLOCK, Rows, SOURCES_MAX, width_bytes};
 use crate::Modulus;
 
 /// See [`Kernel::combine`](super::Kernel::combine).
@@ -235,34 +235,27 @@ static ORDERS: [[[u8; 64]; 4]; 8] = {
 pub(super) fn row_products(
     modulus: Modulus,
     xs: &[&[u64]],
-    rows: &[u8],
+    rows: Rows,
     more: &[(&[u64], [&[u64]; 2])],
     outs: [&mut [u64]; 2],
 ) {
     let length = outs[0].len();
-    let unpacking = Unpacking::new(modulus, 0);
-    let row_bytes = 2 * length * unpacking.width;
     assert!(outs[1].len() == length && length.is_multiple_of(ROW_BLOCK));
-    assert!(xs.iter().all(|x| x.len() == length) && xs.len() <= rows.len() / row_bytes);
+    let count = rows.count(modulus, length);
+    assert!(xs.iter().all(|x| x.len() == length) && xs.len() <= count);
     assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
     let [first, second] = outs;
     let outs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let block_bytes = ROW_BLOCK * unpacking.width;
-    let count = rows.len() / row_bytes;
     let reduction = Reduction::new(modulus, xs.len() + more.len());
     for start in (0..length).step_by(ROW_BLOCK) {
         let mut sum = PairSum::new(reduction.lanes.q);
-        // SAFETY: every slice has `length` elements, `rows` as many of 2 · `count` sides, and those from
-        // `start` on that are read and written do lie in them.
+        // SAFETY: every slice has `length` elements, `rows` as many of `count` rows at least, and those
+        // from `start` on that are read and written do lie in them.
         unsafe {
-            let rows = rows.as_ptr().add(start * 2 * count * unpacking.width);
-            for (j, x) in xs.iter().enumerate() {
-                let row = rows.add(2 * j * block_bytes);
-                for i in 0..VECTORS {
-                    let x = _mm512_loadu_si512(x.as_ptr().add(start + LANES * i).cast());
-                    let at = row.add(LANES * i * unpacking.width);
-                    let y = [unpacking.load(at), unpacking.load(at.add(block_bytes))];
-                    sum.add(i, x, y);
+            match rows {
+                Rows::Packed(rows) => sum.add_packed(modulus, xs, rows, start),
+                Rows::Apart { firsts, seconds } => {
+                    sum.add_apart(modulus, xs, (firsts, seconds), start);
                 }
             }
             for (x, ys) in more {
@@ -341,6 +334,64 @@ impl PairSum {
         for side in 0..2 {
             self.low[side][i] = _mm512_madd52lo_epu64(self.low[side][i], x, y[side]);
             self.high[side][i] = _mm512_madd52hi_epu64(self.high[side][i], x, y[side]);
+        }
+    }
+
+    /// Adds the products of `xs` with `rows`, of which both sides are packed, from number `start` on.
+    ///
+    /// # Safety
+    /// A block from there on lies in each of `xs`, which are of one length, and there are as many rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
+    unsafe fn add_packed(&mut self, modulus: Modulus, xs: &[&[u64]], rows: &[u8], start: usize) {
+        let Some(length) = xs.first().map(|x| x.len()) else { return };
+        let unpacking = Unpacking::new(modulus, 0);
+        let block_bytes = ROW_BLOCK * unpacking.width;
+        // SAFETY: as the caller promises, here and below.
+        let rows = unsafe { rows.as_ptr().add(rows.len() / length * start) };
+        for (j, x) in xs.iter().enumerate() {
+            for i in 0..VECTORS {
+                // SAFETY: likewise.
+                unsafe {
+                    let x = _mm512_loadu_si512(x.as_ptr().add(start + LANES * i).cast());
+                    let at = rows.add(2 * j * block_bytes + LANES * i * unpacking.width);
+                    let y = [unpacking.load(at), unpacking.load(at.add(block_bytes))];
+                    self.add(i, x, y);
+                }
+            }
+        }
+    }
+
+    /// As [`add_packed`](Self::add_packed), of rows whose second sides alone are packed.
+    ///
+    /// # Safety
+    /// Likewise.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512ifma,avx512vbmi")]
+    unsafe fn add_apart(
+        &mut self,
+        modulus: Modulus,
+        xs: &[&[u64]],
+        (firsts, seconds): (&[u64], &[u8]),
+        start: usize,
+    ) {
+        let Some(length) = xs.first().map(|x| x.len()) else { return };
+        let unpacking = Unpacking::new(modulus, 0);
+        let block_bytes = ROW_BLOCK * unpacking.width;
+        // SAFETY: as the caller promises, here and below.
+        let seconds = unsafe { seconds.as_ptr().add(seconds.len() / length * start) };
+        for (j, x) in xs.iter().enumerate() {
+            for i in 0..VECTORS {
+                let at = start + LANES * i;
+                // SAFETY: likewise.
+                unsafe {
+                    let x = _mm512_loadu_si512(x.as_ptr().add(at).cast());
+                    let first = firsts.as_ptr().add(j * length + at);
+                    let second = seconds.add(j * block_bytes + LANES * i * unpacking.width);
+                    let y = [_mm512_loadu_si512(first.cast()), unpacking.load(second)];
+                    self.add(i, x, y);
+                }
+            }
         }
     }
 

@@ -226,15 +226,49 @@ fn sums_of_packed_polynomials_agree_with_the_specification() {
                         .map(|(x, (y, z))| (&x[..], [&y[..], &z[..]]))
                         .collect();
                     let (xs, packed) = (slices(&xs), pack_together(modulus, &rows));
-                    let run = |specified: bool, out: &mut [u64]| {
+                    let run = |kernel: Option<Kernel>, rows: Rows, out: &mut [u64]| {
                         let (a, b) = out.split_at_mut(length);
-                        match specified {
-                            true => portable::row_products(modulus, &xs, &packed, &more, [a, b]),
-                            false => kernel.row_products(modulus, &xs, &packed, &more, [a, b]),
+                        match kernel {
+                            None => portable::row_products(modulus, &xs, rows, &more, [a, b]),
+                            Some(kernel) => kernel.row_products(modulus, &xs, rows, &more, [a, b]),
                         }
                     };
                     let empty = vec![0; 2 * length];
-                    compare(&name, &empty, |out| run(false, out), |out| run(true, out));
+                    let expected = |out: &mut [u64]| run(None, Rows::Packed(&packed), out);
+                    let found = |out: &mut [u64]| run(Some(kernel), Rows::Packed(&packed), out);
+                    compare(&name, &empty, found, expected);
+                    let side = |side| rows.iter().skip(side).step_by(2).cloned();
+                    let firsts: Vec<u64> = side(0).flatten().collect();
+                    let seconds = pack_together(modulus, &side(1).collect::<Vec<_>>());
+                    let apart = Rows::Apart { firsts: &firsts, seconds: &seconds };
+                    compare(&name, &empty, |out| run(None, apart, out), expected);
+                    compare(&name, &empty, |out| run(Some(kernel), apart, out), expected);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn uniform_numbers_agree_with_the_specification() {
+    let mut rng = ChaCha12Rng::seed_from_u64(12);
+    // Just below a power of two and just above, where half of all words are refused.
+    let others = [(1 << 37) - 45, (1 << 37) + 9, 3].map(|value| Modulus::new(value).unwrap());
+    for kernel in kernels() {
+        for modulus in moduli(8).chain(others) {
+            for length in [1, 7, 8, 9, 128, 500, 4096] {
+                let (seed, index) = (rng.random(), rng.random());
+                let limb = rng.random_range(0..3);
+                let stream = Stream { seed: &seed, index, limb };
+                for weight in [1, (1 << 52) % modulus.value(), modulus.value() - 1] {
+                    let name = format!("{} {length} below {}", kernel.isa(), modulus.value());
+                    let empty = vec![0; length];
+                    compare(
+                        &name,
+                        &empty,
+                        |out| kernel.uniform(modulus, stream, weight, out),
+                        |out| portable::uniform(modulus, stream, weight, out),
+                    );
                 }
             }
         }

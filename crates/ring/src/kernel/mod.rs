@@ -1,8 +1,8 @@
 //! Kernels over slices of residues, on every instruction set.
 //!
 //! `portable` is the specification; every other file computes the same numbers, and `check` holds
-//! it to that. `avx512`, `basis_avx512`, `columns_avx512`, `lanes_avx512` and `ntt_avx512` multiply integers of 52 bits; `avx2` and
-//! `neon` doubles (`float`), beside digits in plain integers (`scalar`).
+//! it to that. `avx512`, `basis_avx512`, `columns_avx512`, `lanes_avx512`, `ntt_avx512` and `uniform_avx512` multiply integers of 52
+//! bits; `avx2` and `neon` doubles (`float`), beside digits in plain integers (`scalar`).
 
 #![allow(unsafe_code, reason = "SIMD intrinsics")]
 
@@ -26,6 +26,8 @@ mod neon;
 #[cfg(target_arch = "x86_64")]
 mod ntt_avx512;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod uniform_avx512;
 
 #[cfg(test)]
 mod check;
@@ -34,6 +36,7 @@ use hushtable_prg::{Platform, Tier};
 
 use crate::crt::Crt;
 use crate::gadget::Gadget;
+use crate::sample::Stream;
 use crate::{Modulus, NttTable};
 use garner::Garner;
 
@@ -80,6 +83,38 @@ pub fn pack_runs(
     for (out, values) in blocks.zip(values.chunks_exact(block)) {
         for (out, value) in out.chunks_exact_mut(width).zip(values) {
             out.copy_from_slice(&value.to_le_bytes()[..width]);
+        }
+    }
+}
+
+/// The second factors of [`Kernel::row_products`], all times 2^52: for each row a first side and a second.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// Packed together ([`pack_rows`]): row 0's first side, its second, row 1's and so on, which makes them
+    /// one stream.
+    Packed(&'a [u8]),
+    /// First sides as numbers, one row after the other; second ones packed together.
+    Apart {
+        /// First sides.
+        firsts: &'a [u64],
+        /// Second sides.
+        seconds: &'a [u8],
+    },
+}
+
+impl Rows<'_> {
+    /// How many rows of `length` numbers there are.
+    fn count(self, modulus: Modulus, length: usize) -> usize {
+        let bytes = length * width_bytes(modulus);
+        match self {
+            Self::Packed(rows) => {
+                assert!(rows.len().is_multiple_of(2 * bytes));
+                rows.len() / (2 * bytes)
+            }
+            Self::Apart { firsts, seconds } => {
+                assert!(firsts.len().is_multiple_of(length) && seconds.len().is_multiple_of(bytes));
+                (firsts.len() / length).min(seconds.len() / bytes)
+            }
         }
     }
 }
@@ -272,6 +307,21 @@ impl Kernel {
         }
     }
 
+    /// Uniform numbers below the modulus, each times `weight`, a number below it too: the words of
+    /// `stream`, cut to the modulus' length and taken where they are below it. Time depends on the seed,
+    /// which is public.
+    pub fn uniform(self, modulus: Modulus, stream: Stream, weight: u64, out: &mut [u64]) {
+        assert!(weight < modulus.value());
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the flags were detected when the kernel was made.
+            Isa::Avx512Ifma => unsafe {
+                uniform_avx512::uniform(modulus, stream, weight, out);
+            },
+            _ => portable::uniform(modulus, stream, weight, out),
+        }
+    }
+
     /// x *= w for one number w below the modulus.
     pub fn scale_assign(self, modulus: Modulus, x: &mut [u64], w: u64) {
         match self.0 {
@@ -311,22 +361,19 @@ impl Kernel {
     /// `outs[side] = (Σ xs[j] · row_j[side] + Σ x · ys[side]) / 2^52`, element by element, the second sum
     /// over `more`'s (x, ys): what a key switch adds up.
     ///
-    /// Rows are given times 2^52, packed ([`pack_rows`]): row 0's first side, its second, row 1's and so
-    /// on, which makes them one stream. There may be more rows than `xs`. There are at most [`ROWS_MAX`]
-    /// terms.
+    /// There may be more rows than `xs`. There are at most [`ROWS_MAX`] terms.
     pub fn row_products(
         self,
         modulus: Modulus,
         xs: &[&[u64]],
-        rows: &[u8],
+        rows: Rows,
         more: &[(&[u64], [&[u64]; 2])],
         outs: [&mut [u64]; 2],
     ) {
         let length = outs[0].len();
-        let row_bytes = 2 * length * width_bytes(modulus);
         assert!(xs.len() + more.len() <= ROWS_MAX && outs[1].len() == length);
         assert!(length > 0 && length.is_multiple_of(ROW_BLOCK.min(length)));
-        assert!(rows.len().is_multiple_of(row_bytes) && xs.len() <= rows.len() / row_bytes);
+        assert!(xs.len() <= rows.count(modulus, length));
         assert!(xs.iter().all(|x| x.len() == length));
         assert!(more.iter().all(|(x, [y, z])| [x, y, z].iter().all(|v| v.len() == length)));
         match self.0 {

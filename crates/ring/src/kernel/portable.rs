@@ -1,8 +1,9 @@
 //! The specification of every kernel, in plain Rust.
 
-use super::{COLUMNS, PackedGroup, block_words, width_bytes};
+use super::{COLUMNS, PackedGroup, Rows, block_words, width_bytes};
 use crate::crt::Crt;
 use crate::gadget::Gadget;
+use crate::sample::{Stream, Words};
 use crate::{Modulus, NttTable};
 
 /// Coefficients to evaluations, in place: Cooley and Tukey's butterflies, natural to bit-reversed
@@ -189,21 +190,28 @@ pub fn count_wraps(moduli: &[Modulus], xs: &[&[u64]], out: &mut [u8]) {
 pub fn row_products(
     modulus: Modulus,
     xs: &[&[u64]],
-    rows: &[u8],
+    rows: Rows,
     more: &[(&[u64], [&[u64]; 2])],
     outs: [&mut [u64]; 2],
 ) {
     let length = outs[0].len();
     let width = width_bytes(modulus);
     let block = block_words(length, 1);
-    let count = rows.len() / (2 * length * width);
     let back = modulus.inv((1 << 52) % modulus.value());
+    let row = |j: usize, side: usize, index: usize| match (rows, side) {
+        (Rows::Packed(bytes), _) => {
+            let count = bytes.len() / (length * width);
+            packed(bytes, width, block, (count, 2 * j + side), index)
+        }
+        (Rows::Apart { firsts, .. }, 0) => firsts[j * length + index],
+        (Rows::Apart { seconds, .. }, _) => {
+            packed(seconds, width, block, (seconds.len() / (length * width), j), index)
+        }
+    };
     for (side, out) in outs.into_iter().enumerate() {
         for (index, out) in out.iter_mut().enumerate() {
-            let product = |(j, x): (usize, &&[u64])| {
-                let y = packed(rows, width, block, (2 * count, 2 * j + side), index);
-                u128::from(x[index]) * u128::from(y)
-            };
+            let product =
+                |(j, x): (usize, &&[u64])| u128::from(x[index]) * u128::from(row(j, side, index));
             let sum: u128 = xs.iter().enumerate().map(product).sum();
             let product = |(x, ys): &(&[u64], [&[u64]; 2])| {
                 u128::from(x[index]) * u128::from(ys[side][index])
@@ -252,4 +260,18 @@ fn packed(
     let mut word = [0; 8];
     word[..width].copy_from_slice(&bytes[at..at + width]);
     u64::from_le_bytes(word)
+}
+
+/// See [`Kernel::uniform`](super::Kernel::uniform).
+pub fn uniform(modulus: Modulus, stream: Stream, weight: u64, out: &mut [u64]) {
+    let mut words = Words::new(stream.seed, &stream.nonce());
+    let (mask, shoup) = (u64::MAX >> (64 - modulus.bits()), modulus.shoup(weight));
+    out.fill_with(|| {
+        loop {
+            let word = words.next() & mask;
+            if word < modulus.value() {
+                break modulus.mul_shoup(word, weight, shoup);
+            }
+        }
+    });
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::keys::{EvaluationKeys, MapKey, SwitchKey};
+use super::keys::{EvaluationKeys, MapKey};
 use super::switch::{Finish, Room, Switcher, Words};
+use super::switch_key::SwitchKey;
 use super::{
     Ciphertext, Diagonals, Encoder, Error, Evaluate, Parameters, Plaintext, Split, Transform,
     rules, transform,
@@ -328,7 +329,8 @@ impl Evaluate for Encrypted<'_> {
                 .chunks_exact_mut(degree)
                 .zip(bodies.take(limbs * degree).chunks_exact_mut(degree));
             for (limb, ((mask, body), own)) in sums.zip(digits.chunks_exact(length)).enumerate() {
-                switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                let room = &mut self.room.masks;
+                switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
             }
             let body = Some(x.parts.body.values());
             let parts = self.divide((level, false), body, Some(key));
@@ -349,10 +351,10 @@ impl Evaluate for Encrypted<'_> {
 
     fn raise(&mut self, x: &Ciphertext, level: usize, _range: f64) -> Result<Ciphertext, Error> {
         rules::raisable(self.parameters(), x.level, level)?;
-        let key = self.keys.raise(level)?;
-        let raised = key.down.raise(self.keys.parameters().ring(level), &x.parts);
+        let (down, up) = self.keys.raise(level)?;
+        let raised = down.raise(self.keys.parameters().ring(level), &x.parts);
         let (mask, body) = (raised.mask.values(), raised.body.values());
-        self.switcher.switch(level, mask, &key.up, &mut self.room, None);
+        self.switcher.switch(level, mask, up, &mut self.room, None);
         let parts = self.divide((level, false), Some(body), None);
         Ok(Ciphertext { parts, level, scale: x.scale })
     }

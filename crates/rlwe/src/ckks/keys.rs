@@ -3,56 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hushtable_ring::kernel::{pack_rows, width_bytes};
+use hushtable_ring::kernel::width_bytes;
 use hushtable_ring::{Automorphism, Evaluations, Modulus, NoiseSource, Poly, Ring, Secret, Seed};
 
 use super::bootstrap::SparseKey;
+use super::key_reader::{KeyReader, Open, Opened};
 use super::switch::Switcher;
+use super::switch_key::{Masks, SwitchKey};
 use super::{Error, KeySpec, Parameters, rules};
-use crate::pack::{pack_poly, poly_bytes, unpack_poly};
+use crate::pack::{pack_poly, poly_bytes};
 use crate::{SecretKey, SecretKind};
-
-/// Encryptions of each digit's gadget times one secret under another, modulo Q · P: row j has, of
-/// secret s' and for the target s, mask a uniform and body e − a · s + P · s' · g_j, where g_j is 1
-/// modulo the primes of digit j and 0 modulo Q's others.
-///
-/// Both are held, and sent, over P modulo Q's primes (a is uniform either way), which makes the gadget
-/// s' itself and leaves a division by P nothing to multiply.
-pub(super) struct SwitchKey {
-    level: usize,
-    digits: usize,
-    /// By limb; within one packed together, by digit, mask before body, and times 2^52, which sums of
-    /// rows are divided by.
-    rows: Vec<Vec<u8>>,
-}
-
-impl SwitchKey {
-    /// A key over `ring`, Q's limbs at `level` and P's.
-    fn zero(parameters: &Parameters, ring: &Ring, level: usize) -> Self {
-        let digits = parameters.digits(level);
-        let bytes = |modulus| 2 * digits * ring.degree() * width_bytes(modulus);
-        Self { level, digits, rows: ring.moduli().map(|modulus| vec![0; bytes(modulus)]).collect() }
-    }
-
-    /// Puts one side of a row, a polynomial over `ring`.
-    fn put(&mut self, ring: &Ring, digit: usize, side: usize, mut poly: Poly<Evaluations>) {
-        let weights: Vec<_> = ring.moduli().map(|modulus| modulus.reduce_u128(1 << 52)).collect();
-        ring.scale_assign(&mut poly, &weights);
-        let at = (2 * self.digits, 2 * digit + side);
-        for (limb, rows) in self.rows.iter_mut().enumerate() {
-            pack_rows(ring.modulus(limb), poly.limb(limb), at, rows);
-        }
-    }
-
-    /// The rows at limb `limb` of those at `level`, as `Kernel::row_products` reads them.
-    pub fn rows(&self, limb: usize, level: usize) -> &[u8] {
-        &self.rows[if limb <= level { limb } else { limb + self.level - level }]
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.rows.iter().map(Vec::capacity).sum::<usize>()
-    }
-}
 
 /// A key that follows an automorphism: it is from the secret to the one whose image the secret is, so
 /// that the automorphism comes last, and digits are those of the ciphertext as it was.
@@ -68,13 +28,14 @@ pub struct EvaluationKeys {
     product: Option<SwitchKey>,
     rotations: BTreeMap<usize, MapKey>,
     conjugation: Option<MapKey>,
-    raise: Option<RaiseKey>,
+    raise: RaiseKeys,
 }
 
 /// The keys of a modulus raise: to the sparse secret, under which the multiples of q_0 stay few, and back.
-pub(super) struct RaiseKey {
-    pub down: SparseKey,
-    pub up: SwitchKey,
+#[derive(Default)]
+struct RaiseKeys {
+    down: Option<SparseKey>,
+    up: Option<SwitchKey>,
 }
 
 /// What one key is published modulo, and under which secret.
@@ -111,6 +72,32 @@ pub fn key_bytes(parameters: &Parameters, spec: &KeySpec) -> Result<usize, Error
     })
 }
 
+/// Bytes of memory that the keys of `spec` take, known before there are any.
+///
+/// # Errors
+/// As [`key_bytes`].
+pub fn key_memory_bytes(
+    parameters: &Parameters,
+    spec: &KeySpec,
+    masks: Masks,
+) -> Result<usize, Error> {
+    spec.check(parameters)?;
+    let of = |(level, kind): (usize, Kind)| -> Result<usize, Error> {
+        let ring = kind.ring(parameters, level)?;
+        let widths: usize = ring.moduli().map(width_bytes).sum();
+        let rows = masks.sides() * parameters.digits(level) * ring.degree() * widths;
+        let key = size_of::<SwitchKey>() + rows;
+        Ok(match kind {
+            Kind::ToSparse => SparseKey::bytes(&ring),
+            Kind::Square | Kind::FromSparse => key,
+            Kind::Rotation { .. } | Kind::Conjugation { .. } => 4 * ring.degree() + key,
+        })
+    };
+    kinds(parameters, spec)
+        .into_iter()
+        .try_fold(size_of::<EvaluationKeys>(), |sum, kind| Ok(sum + of(kind)?))
+}
+
 /// Draws the keys of `spec` and gives their bytes to `sink`, piece by piece: the `seed` of the masks,
 /// then, of the key for products, of each rotation's by rising steps, of the conjugation's and of the
 /// two of a modulus raise, the bodies of the rows, packed (`crate::pack`). The masks are the seed's polynomials 0, 1, ...
@@ -144,7 +131,7 @@ pub fn write_keys(
 }
 
 impl EvaluationKeys {
-    /// Draws the keys of `spec`, their masks from `seed`.
+    /// Draws the keys of `spec`, their masks from `seed`, and holds these.
     ///
     /// # Errors
     /// [`Error::Level`] and [`Error::Slots`] for keys that there cannot be; [`Error::Parameters`].
@@ -155,83 +142,77 @@ impl EvaluationKeys {
         seed: &Seed,
         source: &mut NoiseSource,
     ) -> Result<Self, Error> {
-        spec.check(parameters)?;
-        let sparse = sparse_secret(parameters, spec, source)?;
-        let mut index = 0;
-        Self::collect(parameters, spec, |level, kind, put| {
-            let drawing = Drawing::new(parameters, (secret, sparse.as_ref()), level, kind)?;
-            for digit in 0..kind.digits(parameters, level) {
-                let mask = drawing.ring.uniform(seed, index);
-                let body = drawing.body(digit, &mask, source);
-                put(&drawing.ring, digit, [mask, body]);
-                index += 1;
-            }
-            Ok(())
-        })
+        Self::generate_with(parameters, secret, spec, seed, source, Masks::Held)
     }
 
-    /// Reads the keys of `spec` from the bytes that [`write_keys`] gave.
+    /// As [`generate`](Self::generate), with masks held or drawn at each use.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn generate_with(
+        parameters: &Parameters,
+        secret: &SecretKey,
+        spec: &KeySpec,
+        seed: &Seed,
+        source: &mut NoiseSource,
+        masks: Masks,
+    ) -> Result<Self, Error> {
+        spec.check(parameters)?;
+        let sparse = sparse_secret(parameters, spec, source)?;
+        let mut keys = Self::none(parameters)?;
+        let mut index = 0;
+        for (level, kind) in kinds(parameters, spec) {
+            let drawing = Drawing::new(parameters, (secret, sparse.as_ref()), level, kind)?;
+            let mut open = Open::new(parameters, (level, kind), (masks, seed, index))?;
+            for _ in 0..open.digits {
+                let mask = drawing.ring.uniform(seed, index);
+                let body = drawing.body(open.digit, &mask, source);
+                open.put(Some(mask), body);
+                index += 1;
+            }
+            keys.insert(open);
+        }
+        Ok(keys)
+    }
+
+    /// Reads the keys of `spec` from the bytes that [`write_keys`] gave, and holds their masks.
     ///
     /// # Errors
     /// [`Error::Core`] for another length or a number that is no residue; as [`key_bytes`].
     pub fn parse(parameters: &Parameters, spec: &KeySpec, bytes: &[u8]) -> Result<Self, Error> {
-        let expected = key_bytes(parameters, spec)?;
-        let Some((seed, mut rest)) =
-            bytes.split_first_chunk::<SEED_BYTES>().filter(|_| bytes.len() == expected)
-        else {
-            let found = bytes.len();
-            return Err(crate::Error::Bytes { what: "evaluation keys", expected, found }.into());
-        };
-        let mut index = 0;
-        Self::collect(parameters, spec, |level, kind, put| {
-            let ring = kind.ring(parameters, level)?;
-            for digit in 0..kind.digits(parameters, level) {
-                let body = unpack_poly("evaluation keys", &ring, &mut rest)?;
-                put(&ring, digit, [ring.uniform(seed, index), body]);
-                index += 1;
-            }
-            Ok(())
+        let mut reader = KeyReader::new(parameters, spec, Masks::Held)?;
+        reader.push(bytes)?;
+        reader.finish()
+    }
+
+    /// No keys.
+    pub(super) fn none(parameters: &Parameters) -> Result<Self, Error> {
+        Ok(Self {
+            parameters: parameters.clone(),
+            switcher: Arc::new(Switcher::new(parameters)?),
+            product: None,
+            rotations: BTreeMap::new(),
+            conjugation: None,
+            raise: RaiseKeys::default(),
         })
     }
 
-    fn collect(
-        parameters: &Parameters,
-        spec: &KeySpec,
-        mut make: impl FnMut(usize, Kind, &mut Put) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
-        let switcher = Arc::new(Switcher::new(parameters)?);
-        let (mut product, mut rotations, mut conjugation) = (None, BTreeMap::new(), None);
-        let (mut down, mut up) = (None, None);
-        let degree = parameters.degree();
-        for (level, kind) in kinds(parameters, spec) {
-            if let Kind::ToSparse = kind {
-                make(level, kind, &mut |ring, _, rows| {
-                    down = Some(SparseKey::new(ring.clone(), rows));
-                })?;
-                continue;
+    /// Takes a key all of whose rows were put.
+    pub(super) fn insert(&mut self, open: Open) {
+        let degree = self.parameters.degree();
+        let map = |exponent, key| MapKey { map: Automorphism::new(exponent, degree), key };
+        match (open.kind, open.key) {
+            (_, Opened::Sparse(key)) => self.raise.down = key,
+            (Kind::ToSparse, Opened::Switch(_)) => unreachable!("it is opened as a sparse one"),
+            (Kind::FromSparse, Opened::Switch(key)) => self.raise.up = Some(key),
+            (Kind::Square, Opened::Switch(key)) => self.product = Some(key),
+            (Kind::Rotation { steps, exponent }, Opened::Switch(key)) => {
+                self.rotations.insert(steps, map(exponent, key));
             }
-            let ring = kind.ring(parameters, level)?;
-            let mut key = SwitchKey::zero(parameters, &ring, level);
-            make(level, kind, &mut |ring, digit, [mask, body]| {
-                key.put(ring, digit, 0, mask);
-                key.put(ring, digit, 1, body);
-            })?;
-            match kind {
-                Kind::ToSparse => unreachable!("it was made above"),
-                Kind::FromSparse => up = Some(key),
-                Kind::Square => product = Some(key),
-                Kind::Rotation { steps, exponent } => {
-                    let map = Automorphism::new(exponent, degree);
-                    rotations.insert(steps, MapKey { map, key });
-                }
-                Kind::Conjugation { exponent } => {
-                    conjugation = Some(MapKey { map: Automorphism::new(exponent, degree), key });
-                }
+            (Kind::Conjugation { exponent }, Opened::Switch(key)) => {
+                self.conjugation = Some(map(exponent, key));
             }
         }
-        let raise = down.zip(up).map(|(down, up)| RaiseKey { down, up });
-        let parameters = parameters.clone();
-        Ok(Self { parameters, switcher, product, rotations, conjugation, raise })
     }
 
     /// The parameters.
@@ -244,8 +225,9 @@ impl EvaluationKeys {
         let maps = self.rotations.values().chain(&self.conjugation);
         let maps = maps.map(|map| 4 * self.parameters.degree() + map.key.memory_bytes());
         let product = self.product.iter().map(SwitchKey::memory_bytes);
-        let raise = self.raise.iter().map(|key| key.down.memory_bytes() + key.up.memory_bytes());
-        size_of::<Self>() + maps.chain(product).chain(raise).sum::<usize>()
+        let down = self.raise.down.iter().map(SparseKey::memory_bytes);
+        let up = self.raise.up.iter().map(SwitchKey::memory_bytes);
+        size_of::<Self>() + maps.chain(product).chain(down).chain(up).sum::<usize>()
     }
 
     pub(super) fn switcher(&self) -> &Arc<Switcher> {
@@ -254,32 +236,33 @@ impl EvaluationKeys {
 
     /// The key for products at `level`.
     pub(super) fn product(&self, level: usize) -> Result<&SwitchKey, Error> {
-        let found = self.product.as_ref().filter(|key| key.level >= level);
+        let found = self.product.as_ref().filter(|key| key.level() >= level);
         found.ok_or(Error::MissingKey { operation: "multiply", level })
     }
 
     /// The key for rotations by `steps` at `level`.
     pub(super) fn rotation(&self, steps: usize, level: usize) -> Result<&MapKey, Error> {
-        let found = self.rotations.get(&steps).filter(|map| map.key.level >= level);
+        let found = self.rotations.get(&steps).filter(|map| map.key.level() >= level);
         found.ok_or(Error::MissingRotation { steps })
     }
 
-    /// The keys for a modulus raise to `level`.
-    pub(super) fn raise(&self, level: usize) -> Result<&RaiseKey, Error> {
-        let found = self.raise.as_ref().filter(|key| key.up.level >= level);
+    /// The keys for a modulus raise to `level`, down to the sparse secret and up from it.
+    pub(super) fn raise(&self, level: usize) -> Result<(&SparseKey, &SwitchKey), Error> {
+        let up = self.raise.up.as_ref().filter(|key| key.level() >= level);
+        let found = self.raise.down.as_ref().zip(up);
         found.ok_or(Error::MissingKey { operation: rules::RAISE, level })
     }
 
     /// The key for conjugation at `level`.
     pub(super) fn conjugation(&self, level: usize) -> Result<&MapKey, Error> {
-        let found = self.conjugation.as_ref().filter(|map| map.key.level >= level);
+        let found = self.conjugation.as_ref().filter(|map| map.key.level() >= level);
         found.ok_or(Error::MissingKey { operation: rules::CONJUGATE, level })
     }
 }
 
 /// What a key is for.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(super) enum Kind {
     Square,
     /// X → X^exponent, the exponent 5^steps.
     Rotation {
@@ -307,7 +290,7 @@ impl Kind {
 
     /// What such a key for ciphertexts of `level` is published modulo; under the sparse secret, for those
     /// of level 0 alone.
-    fn ring(self, parameters: &Parameters, level: usize) -> Result<Ring, Error> {
+    pub fn ring(self, parameters: &Parameters, level: usize) -> Result<Ring, Error> {
         let ring = match self {
             Self::ToSparse => {
                 rules::same_level("make a key of the sparse secret", level, 0)?;
@@ -321,7 +304,7 @@ impl Kind {
     }
 
     /// Rows of such a key.
-    fn digits(self, parameters: &Parameters, level: usize) -> usize {
+    pub fn digits(self, parameters: &Parameters, level: usize) -> usize {
         match self {
             Self::ToSparse => 1,
             _ => parameters.digits(level),
@@ -329,11 +312,8 @@ impl Kind {
     }
 }
 
-/// Takes one row of a key: its ring, its digit, its mask and body.
-type Put<'a> = dyn FnMut(&Ring, usize, [Poly<Evaluations>; 2]) + 'a;
-
 /// Level and kind of each key, in order.
-fn kinds(parameters: &Parameters, spec: &KeySpec) -> Vec<(usize, Kind)> {
+pub(super) fn kinds(parameters: &Parameters, spec: &KeySpec) -> Vec<(usize, Kind)> {
     let double = 2 * parameters.degree();
     let rotations = spec.rotations.iter().map(|(steps, level)| {
         (level, Kind::Rotation { steps, exponent: power_of_five(steps, double) })
@@ -467,7 +447,7 @@ fn sparse_secret(
 /// Coefficients of the sparse secret that are not 0.
 pub(super) const SPARSE_WEIGHT: usize = 32;
 
-const SEED_BYTES: usize = 32;
+pub(super) const SEED_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {

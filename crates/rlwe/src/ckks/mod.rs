@@ -18,6 +18,7 @@ mod encrypted;
 mod error;
 mod evaluate;
 mod fft;
+mod key_reader;
 mod keys;
 mod noise;
 mod params;
@@ -28,6 +29,7 @@ mod rotations;
 mod rules;
 mod simulated;
 mod switch;
+mod switch_key;
 mod transform;
 pub mod wire;
 mod work;
@@ -42,13 +44,17 @@ pub use encrypt::{decrypt, encrypt};
 pub use encrypted::Encrypted;
 pub use error::Error;
 pub use evaluate::Evaluate;
-pub use keys::{EvaluationKeys, PublishedKey, key_bytes, published_keys, write_keys};
+pub use key_reader::KeyReader;
+pub use keys::{
+    EvaluationKeys, PublishedKey, key_bytes, key_memory_bytes, published_keys, write_keys,
+};
 pub use noise::Noise;
 pub use params::{ModulusBits, ParameterSpec, Parameters};
 pub use plaintext::Plaintext;
 pub use polynomial::{Basis, Polynomial};
 pub use rotations::{KeySpec, Rotations};
 pub use simulated::{Simulated, SimulatedVector};
+pub use switch_key::Masks;
 pub use transform::Transform;
 pub use work::Work;
 

@@ -8,7 +8,7 @@
 use hushtable_ring::kernel::{ROWS_MAX, SOURCES_MAX};
 use hushtable_ring::{Automorphism, Buffer, Kernel, Modulus, NttTable, Ring};
 
-use super::keys::SwitchKey;
+use super::switch_key::SwitchKey;
 use super::{Error, Parameters};
 use crate::Ciphertext;
 
@@ -89,6 +89,8 @@ pub(super) struct Room {
     /// Mask and body modulo Q · P.
     pub sums: [Words; 2],
     pub limb: Words,
+    /// One limb of a key's masks, where it does not hold them.
+    pub masks: Words,
 }
 
 /// A mask's digits in coefficients, scaled for their extension.
@@ -310,7 +312,7 @@ impl Switcher {
     ) {
         let (degree, digits) = (self.degree(), self.digits_at(level));
         let (limbs, kernel) = (self.limbs_at(level), self.kernel());
-        let Room { cut, digits: digit_room, sums, limb: scaled, .. } = room;
+        let Room { cut, digits: digit_room, sums, limb: scaled, masks: mask_room } = room;
         self.cut(level, mask, cut);
         let [masks, bodies] = sums;
         let (masks, bodies) = (masks.take(limbs * degree), bodies.take(limbs * degree));
@@ -322,7 +324,8 @@ impl Switcher {
                 .enumerate()
                 .map(|(digit, out)| self.extended((level, limb, digit), mask, cut, out))
                 .collect();
-            let (modulus, rows) = (self.modulus(level, limb), key.rows(limb, level));
+            let modulus = self.modulus(level, limb);
+            let rows = key.rows((kernel, modulus), (level, limb), digits, mask_room);
             let outs = [mask_out, body_out];
             let Some([x, y]) = factors.filter(|_| limb <= level) else {
                 kernel.row_products(modulus, &xs, rows, &[], outs);
@@ -349,11 +352,13 @@ impl Switcher {
         (level, limb): (usize, usize),
         own: &[u64],
         key: &SwitchKey,
+        room: &mut Words,
         outs: [&mut [u64]; 2],
     ) {
         let xs: Vec<&[u64]> = own.chunks_exact(self.degree()).collect();
-        let (modulus, rows) = (self.modulus(level, limb), key.rows(limb, level));
-        self.kernel().row_products(modulus, &xs, rows, &[], outs);
+        let (kernel, modulus) = (self.kernel(), self.modulus(level, limb));
+        let rows = key.rows((kernel, modulus), (level, limb), xs.len(), room);
+        kernel.row_products(modulus, &xs, rows, &[], outs);
     }
 
     /// Divides a polynomial modulo Q · P at `level` by P, and by q_level besides where `rescales`:

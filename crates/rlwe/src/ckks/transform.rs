@@ -340,7 +340,8 @@ impl<'a> Run<'a> {
                     let (mask_out, body_out) = out.split_at_mut(degree);
                     let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
                     let own = &hoisted.held(own.end)[own.clone()];
-                    switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                    let room = &mut self.room.masks;
+                    switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                     if !is_special {
                         let own = source.x.body.limb(limb);
                         kernel.add_assign(switcher.modulus(level, limb), body, own);
@@ -362,7 +363,8 @@ impl<'a> Run<'a> {
                     for (key, out) in again.values().zip(rest.by_ref()) {
                         let (mask_out, body_out) = out.split_at_mut(degree);
                         let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
-                        switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                        let room = &mut self.room.masks;
+                        switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                         kernel.add_assign(
                             switcher.modulus(level, limb),
                             body,
@@ -403,7 +405,8 @@ impl<'a> Run<'a> {
                 let outs = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
                 for (limb, (own, outs)) in hoisted.chunks_exact(digits).zip(outs).enumerate() {
                     let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
-                    switcher.switch_hoisted((level, limb), own, &key.key, [mask, body]);
+                    let room = &mut self.room.masks;
+                    switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                     if limb <= level {
                         let modulus = switcher.modulus(level, limb);
                         kernel.add_assign(modulus, body, x.body.limb(limb));

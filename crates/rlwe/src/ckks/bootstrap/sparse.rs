@@ -44,6 +44,11 @@ impl SparseKey {
         Ciphertext { mask: raised(mask), body: raised(body) }
     }
 
+    /// Bytes of memory of such a key over `ring`.
+    pub fn bytes(ring: &Ring) -> usize {
+        2 * ring.zero::<Evaluations>().memory_bytes()
+    }
+
     pub fn memory_bytes(&self) -> usize {
         self.mask.memory_bytes() + self.body.memory_bytes()
     }

@@ -8,6 +8,7 @@ mod distinguisher;
 mod encoding;
 mod encrypted;
 mod fixtures;
+mod masks;
 mod noise;
 mod periods;
 mod polynomials;
