@@ -174,7 +174,15 @@ def load_server(
     seconds: float,
 ) -> dict[str, Any]: ...
 def multiply_ns() -> float | None: ...
-def coded_lookup(dim: int, *, base: int, digits: int, runs: int) -> str: ...
+def coded_lookup(
+    dim: int,
+    *,
+    base: int,
+    digits: int,
+    left: int,
+    bootstraps: bool,
+    runs: int,
+) -> str: ...
 def ntt_seconds(
     degree: int, bits: int, *, is_inverse: bool, seconds: float
 ) -> tuple[list[float], str]: ...

@@ -4,14 +4,24 @@
 //! one-hot form ([`Indicator`]) and, for every number of the embedding, multiplies with a column and
 //! adds up by rotations. HE-LRM's client encrypts the one-hot form itself; the lookup is one linear
 //! map of one level (sections 4.2 to 5.1 of "HE-LRM"). [`compare`] measures both, as its figure 5 does.
+//!
+//! The one-hot form takes ten levels and more. Where a chain has too few, CodedHELUT bootstraps: a
+//! [`Schedule`] says where.
 
 mod compare;
 mod indicator;
+mod schedule;
+#[cfg(test)]
+mod tests;
 
-pub use compare::{Comparison, Figures, compare};
+pub use compare::{Asked, Beside, Comparison, Figures, compare};
 pub use indicator::Indicator;
+pub use schedule::Schedule;
 
-use hushtable_rlwe::ckks::{Diagonals, Error, Evaluate, Split};
+use hushtable_rlwe::ckks::{
+    Bootstrap, BootstrapLevels, Diagonals, Error, Evaluate, KeySpec, Parameters, PreparedBootstrap,
+    Split,
+};
 
 /// An embedding that is a sum of rows, one of each of `digits` tables of `base` rows.
 #[derive(Clone, Debug)]
@@ -116,120 +126,83 @@ impl DigitTables {
         Split::new(1 << self.width().ilog2().div_ceil(2))
     }
 
-    /// CodedHELUT: one ciphertext for each number of the embedding, in every slot of it.
+    /// The bootstrap of a set for what a lookup computes on: numbers from −1 to 1.
     ///
     /// # Errors
-    /// Too few levels: [`Indicator::depth`] and one more are needed; [`Error::MissingRotation`].
-    pub fn lookup_coded<E: Evaluate>(
+    /// [`Error::Bootstrap`].
+    pub fn bootstrap(
+        &self,
+        parameters: &Parameters,
+        levels: BootstrapLevels,
+    ) -> Result<Bootstrap, Error> {
+        Bootstrap::new(parameters, levels, self.width().max(2), RANGE)
+    }
+
+    /// The keys that CodedHELUT needs for a schedule, and for the bootstrap where there is one.
+    pub fn keys_coded(&self, schedule: &Schedule, bootstrap: Option<&Bootstrap>) -> KeySpec {
+        let mut spec = bootstrap.map(Bootstrap::key_spec).unwrap_or_default();
+        spec.products = spec.products.max(Some(schedule.start().0));
+        // Sums are rotated when all is multiplied.
+        let doublings = (0..self.width().ilog2()).map(|doubling| 1 << doubling);
+        spec.rotations.extend(doublings.map(|steps| (steps, schedule.end().0 - 1)));
+        spec
+    }
+
+    /// CodedHELUT's first half: the one-hot form of `repeated`, which is at the level and scale that the
+    /// schedule starts with.
+    ///
+    /// # Errors
+    /// [`Error::Level`] and [`Error::Scale`] for others; [`Error::Bootstrap`] where the schedule
+    /// bootstraps and there is no `bootstrap`; [`Error::MissingKey`] and [`Error::MissingRotation`].
+    pub fn one_hot_coded<E: Evaluate>(
         &self,
         evaluator: &mut E,
-        indicator: Indicator,
-        columns: &[E::Plaintext],
+        schedule: &Schedule,
+        bootstrap: Option<&PreparedBootstrap<E::Transform>>,
         repeated: &E::Ciphertext,
-    ) -> Result<Vec<E::Ciphertext>, Error> {
+    ) -> Result<E::Ciphertext, Error> {
+        let (level, scale) = schedule.start();
         let negated: Vec<_> = self.candidates().iter().map(|candidate| -candidate).collect();
-        let (level, scale) = (evaluator.level(repeated), evaluator.scale(repeated));
         let candidates = evaluator.encode(&negated, level, scale)?;
         let mut difference = repeated.clone();
         evaluator.add_plain(&mut difference, &candidates)?;
-        let one_hot = indicator.apply(evaluator, &difference)?;
-        let width = self.width();
-        let sum = |column: &E::Plaintext| {
-            let mut product = one_hot.clone();
-            evaluator.multiply_plain(&mut product, column)?;
-            evaluator.rescale(&mut product)?;
-            evaluator.fold(&mut product, 1, width)?;
-            Ok(product)
-        };
-        columns.iter().map(sum).collect()
+        indicator::apply(evaluator, schedule, bootstrap, difference)
     }
 
-    /// The columns that [`lookup_coded`](Self::lookup_coded) multiplies with, for the level that it
-    /// multiplies at.
+    /// Column `index`, which [`number_coded`](Self::number_coded) multiplies with, at the scale that makes
+    /// the number's that of fresh ciphertexts.
     ///
     /// # Errors
     /// [`Error::Value`].
-    pub fn columns<E: Evaluate>(
+    pub fn column_coded<E: Evaluate>(
         &self,
         evaluator: &E,
-        level: usize,
-        scale: f64,
-    ) -> Result<Vec<E::Plaintext>, Error> {
-        (0..self.dim).map(|index| evaluator.encode(&self.column(index), level, scale)).collect()
+        schedule: &Schedule,
+        index: usize,
+    ) -> Result<E::Plaintext, Error> {
+        let (level, scale) = schedule.end();
+        let parameters = evaluator.parameters();
+        let prime = parameters.modulus(level).value() as f64;
+        evaluator.encode(&self.column(index), level, parameters.scale() * prime / scale)
+    }
+
+    /// CodedHELUT's second half: the number of one column, in every slot of a ciphertext.
+    ///
+    /// # Errors
+    /// [`Error::MissingRotation`]; what the evaluator refuses.
+    pub fn number_coded<E: Evaluate>(
+        &self,
+        evaluator: &mut E,
+        one_hot: &E::Ciphertext,
+        column: &E::Plaintext,
+    ) -> Result<E::Ciphertext, Error> {
+        let mut product = one_hot.clone();
+        evaluator.multiply_plain(&mut product, column)?;
+        evaluator.rescale(&mut product)?;
+        evaluator.fold(&mut product, 1, self.width())?;
+        Ok(product)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use hushtable_rlwe::ckks::{Clear, ModulusBits, ParameterSpec, Parameters};
-    use hushtable_rlwe::ring::Platform;
-
-    use super::*;
-
-    fn clear(levels: usize) -> Clear {
-        let bits = ModulusBits { first: 50, level: 40, special: 50 };
-        let spec = ParameterSpec::of_bits("coded_test", 1 << 10, bits, levels, 1).unwrap();
-        Clear::new(&Parameters::new(spec, Platform::detect()).unwrap())
-    }
-
-    fn tables(base: usize, digits: usize, dim: usize) -> DigitTables {
-        let number = |index: usize| ((index * 7919 + 13) % 201) as f64 / 100.0 - 1.0;
-        let rows = (0..base * digits * dim).map(number).collect();
-        DigitTables::new(base, digits, dim, rows)
-    }
-
-    #[test]
-    fn an_indicator_tells_zero_from_other_integers() {
-        for base in [4, 8, 16, 32, 64] {
-            let indicator = Indicator::of_base(base).unwrap();
-            assert_eq!(indicator.value(0.0), 1.0);
-            for difference in 1..base {
-                let value = indicator.value(difference as f64 / base as f64);
-                assert!((0.0..0.01).contains(&value), "base {base}: {difference} gives {value}");
-            }
-        }
-        assert_eq!(Indicator::of_base(5), None);
-    }
-
-    #[test]
-    fn both_ways_look_up_the_same_embedding() {
-        for (base, digits, dim) in [(4, 3, 5), (4, 8, 20), (8, 2, 16)] {
-            let (tables, indicator) =
-                (tables(base, digits, dim), Indicator::of_base(base).unwrap());
-            let tokens: Vec<_> = (0..digits).map(|table| (table * 5 + 1) % base).collect();
-            let expected = tables.lookup(&tokens);
-
-            let mut evaluator = clear(indicator.depth() + 1);
-            let scale = evaluator.parameters().scale();
-            let levels = evaluator.parameters().levels();
-            let repeated = evaluator.vector(&tables.repeated(&tokens), levels, scale).unwrap();
-            let columns = tables.columns(&evaluator, 1, scale).unwrap();
-            let found =
-                tables.lookup_coded(&mut evaluator, indicator, &columns, &repeated).unwrap();
-            for (found, expected) in found.iter().zip(&expected) {
-                assert_eq!(evaluator.level(found), 0);
-                assert!(found.values().iter().all(|value| (value - expected).abs() < 0.01));
-            }
-
-            let mut evaluator = clear(1);
-            let map = tables.map(evaluator.parameters().slots()).unwrap();
-            let map = evaluator.prepare(&map, tables.split(), 1, scale).unwrap();
-            let one_hot = evaluator.vector(&tables.one_hot(&tokens), 1, scale).unwrap();
-            let mut found = evaluator.transform(&[&map], &[&one_hot]).unwrap();
-            evaluator.rescale(&mut found).unwrap();
-            for (found, expected) in found.values().iter().zip(&expected) {
-                assert!((found - expected).abs() < 1e-9, "{found} for {expected}");
-            }
-        }
-    }
-
-    #[test]
-    fn too_few_levels_are_named() {
-        let (tables, indicator) = (tables(4, 2, 1), Indicator::of_base(4).unwrap());
-        let mut evaluator = clear(3);
-        let scale = evaluator.parameters().scale();
-        let repeated = evaluator.vector(&tables.repeated(&[0, 1]), 3, scale).unwrap();
-        let error = tables.lookup_coded(&mut evaluator, indicator, &[], &repeated).unwrap_err();
-        assert!(matches!(error, Error::Exhausted { .. } | Error::Scale { .. }), "{error}");
-    }
-}
+/// Values of an indicator are within −1 and 1, but for errors.
+const RANGE: f64 = 1.25;
