@@ -11,6 +11,7 @@
 mod compare;
 mod indicator;
 mod schedule;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -166,7 +167,7 @@ impl DigitTables {
         let candidates = evaluator.encode(&negated, level, scale)?;
         let mut difference = repeated.clone();
         evaluator.add_plain(&mut difference, &candidates)?;
-        indicator::apply(evaluator, schedule, bootstrap, difference)
+        steps::apply(evaluator, schedule, bootstrap, difference)
     }
 
     /// Column `index`, which [`number_coded`](Self::number_coded) multiplies with, at the scale that makes
