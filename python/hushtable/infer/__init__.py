@@ -48,7 +48,7 @@ from ._hybrid import (
 from ._hybrid_client import AsyncHybridClient, HybridClient
 from ._kinds import describe
 from ._model import FHE, Model
-from ._plan import PlanInfo, compile, plan, shape
+from ._plan import PlanAlternative, PlanInfo, compile, plan, shape
 from ._project import Machine, Projection, machines, paper_trace, project, trace
 from ._server import ServerProcess, Serving, serve
 from ._shares import SharesPlanInfo, compile_shares, describe_shares, plan_shares
@@ -77,6 +77,7 @@ __all__ = [
     "NetworkInfo",
     "OnlineStats",
     "Outputs",
+    "PlanAlternative",
     "PlanInfo",
     "PrecomputeStats",
     "PredictionStats",
