@@ -270,9 +270,9 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
     for wrong in ("dense = 5\n", DESCRIPTION.replace('"square"', '"cube"'), DESCRIPTION + "more"):
         with pytest.raises(ModelError):
             infer.plan(wrong)
-    deep = DESCRIPTION.replace("top = [16, 1]", f"top = {[16] * 15 + [1]}").replace(
-        "square", "relu"
-    )
+    # Squares have no range, without which nothing is bootstrapped.
+    deep = DESCRIPTION.replace("top = [16, 1]", f"top = {[16] * 15 + [1]}")
+    deep = deep.replace("bottom = [16, 4]", f"bottom = {[16] * 15 + [4]}")
     with pytest.raises(ModelTooDeep) as error:
         infer.plan(deep)
     assert error.value.levels > error.value.levels_max > 0
@@ -285,6 +285,23 @@ def test_models_that_cannot_be_compiled(tmp_path: Path) -> None:
             infer.plan(DESCRIPTION, users=users)
         with pytest.raises(ConfigError, match=f"users is {users}, but must be a power of two"):
             infer.compile(model, spec=tmp_path / "model.toml", users=users)
+
+
+def test_what_is_deeper_than_a_ring_is_bootstrapped() -> None:
+    deep = DESCRIPTION.replace("top = [16, 1]", f"top = {[16] * 3 + [1]}")
+    found = infer.plan(deep.replace("square", "relu"))
+    assert found.bootstraps > 0
+    leveled, *others = found.alternatives
+    assert leveled.what == "without bootstraps"
+    assert leveled.refused is not None
+    assert leveled.key_bytes is leveled.predicted_ms is None
+    assert [other.what.split(",")[0].rsplit(" ", 1)[1] for other in others] == ["31", "63", "127"]
+    for other in others:
+        assert other.refused is None
+        assert other.predicted_ms is not None
+        assert other.predicted_ms < found.predicted_ms
+        assert other.what in found.text
+    assert infer.plan(DESCRIPTION).alternatives == ()
 
 
 def test_keys_are_bounded_or_the_least_is_said(tmp_path: Path) -> None:
