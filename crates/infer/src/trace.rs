@@ -34,7 +34,10 @@ pub enum Kind {
     RotateMany,
     /// A linear map was applied to one or more ciphertexts.
     Transform,
-    /// A modulus was raised, which is where a bootstrap begins to restore levels; of others' traces, all of one.
+    /// A modulus was raised to the level: what a bootstrap restores levels by. Its other operations are
+    /// those around it.
+    Raise,
+    /// Levels were restored, as one operation: in traces of others' circuits.
     Bootstrap,
 }
 
@@ -312,7 +315,7 @@ impl<E: Evaluate> Evaluate for Traced<E> {
         level: usize,
         range: f64,
     ) -> Result<Self::Ciphertext, Error> {
-        self.record(Kind::Bootstrap, x);
+        self.record(Kind::Raise, x).level = level;
         self.inner.raise(x, level, range)
     }
 

@@ -10,6 +10,8 @@ mod paper;
 pub use backend::{Backend, Error, Primitive};
 pub use paper::{PaperActivation, he_lrm};
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::trace::{Kind, Operation, Trace};
@@ -42,10 +44,13 @@ impl Backend {
             layers: Vec::new(),
             bootstrap_ms: 0.0,
         };
+        // A layer in which a modulus is raised is a bootstrap.
+        let raised = trace.operations.iter().filter(|operation| operation.kind == Kind::Raise);
+        let raised: BTreeSet<&str> = raised.map(|operation| operation.layer.as_str()).collect();
         for operation in &trace.operations {
             let ms = self.operation_ms(trace.degree, operation)?;
             projection.total_ms += ms;
-            if operation.kind == Kind::Bootstrap {
+            if operation.kind == Kind::Bootstrap || raised.contains(operation.layer.as_str()) {
                 projection.bootstrap_ms += ms;
             }
             match projection.layers.last_mut() {
@@ -65,7 +70,8 @@ impl Backend {
             Kind::MultiplyPlain | Kind::MultiplyConstant => of(Primitive::MultiplyPlain)?,
             Kind::Multiply | Kind::Square => of(Primitive::Multiply)?,
             Kind::Rescale => of(Primitive::Rescale)?,
-            Kind::Rotate => of(Primitive::Rotate)?,
+            // A raise's time is that of the switch back from the sparse secret, which a rotation takes.
+            Kind::Rotate | Kind::Raise => of(Primitive::Rotate)?,
             Kind::RotateMany => operation.baby_rotations as f64 * of(Primitive::HoistedRotate)?,
             // Double hoisting (Bossuat et al., EUROCRYPT 2021) as its parts cost one by one, which
             // is what Lattigo's maps take to within 3 %.
