@@ -289,7 +289,12 @@ pub fn plan_precisely(
             }
         });
         let Some(better) = better else { break };
-        (asked, made) = better?;
+        let better = better?;
+        // A set that bootstraps has the bits that it has: to ask again would find it again.
+        if better.1.bootstrap.is_some() && better.1 == made {
+            break;
+        }
+        (asked, made) = better;
     }
     Ok(made)
 }
