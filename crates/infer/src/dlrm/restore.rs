@@ -41,6 +41,8 @@ pub struct BootstrapMap {
     pub level: usize,
     /// Its diagonals.
     pub diagonals: usize,
+    /// After how many numbers they repeat.
+    pub period: usize,
     /// Rotations of what comes in.
     pub babies: usize,
     /// How often its digits are cut.
@@ -62,8 +64,15 @@ impl BootstrapPlan {
         let bootstrap = Bootstrap::new(parameters, levels, slots, RANGE)?;
         let maps = bootstrap.maps().map(|(map, split, level)| {
             let steps = split.steps(map.steps());
-            let (babies, cuts, giants) = (steps.babies, steps.cuts, steps.giants);
-            BootstrapMap { level, diagonals: map.steps().len(), babies, cuts, giants }
+            let periods = map.steps().filter_map(|step| Some(map.diagonal(step)?.len()));
+            BootstrapMap {
+                level,
+                diagonals: map.steps().len(),
+                period: periods.max().unwrap_or(1),
+                babies: steps.babies,
+                cuts: steps.cuts,
+                giants: steps.giants,
+            }
         });
         Ok(Self {
             to_coefficients: levels.to_coefficients,
@@ -120,7 +129,7 @@ impl BootstrapPlan {
         let trace = (degree / self.slots.max(1)).trailing_zeros() as usize;
         let mut all = Vec::new();
         for map in &self.maps {
-            let BootstrapMap { level, diagonals, babies, cuts, giants } = *map;
+            let BootstrapMap { level, diagonals, babies, cuts, giants, .. } = *map;
             // The raise stands between the maps.
             if level == top {
                 // The switch back from the sparse secret takes what a rotation does.
@@ -183,3 +192,31 @@ const RANGE: f64 = 1.0 + 1.0 / 64.0;
 
 /// Double angles of the reduction.
 const SQUARES: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use hushtable_rlwe::ckks::{Encoder, Encrypted, EvaluationKeys, KeySpec, Transform};
+    use hushtable_rlwe::ring::Platform;
+
+    use super::super::splits::bootstrap_bytes;
+    use super::*;
+
+    #[test]
+    fn maps_take_the_memory_that_is_said() {
+        let levels = BootstrapLevels::Y15;
+        let spec = levels.spec("ckks_restored", 1 << 15).unwrap();
+        let parameters = Parameters::new(spec, Platform::detect()).unwrap();
+        let encoder = Encoder::new(&parameters);
+        let none = EvaluationKeys::parse(&parameters, &KeySpec::default(), &[0; 32]).unwrap();
+        let evaluator = Encrypted::new(&encoder, &none);
+        // Of few slots, what describes a map takes a tenth of it.
+        for slots in [128, 512] {
+            let own = BootstrapPlan::new(&parameters, levels, slots).unwrap();
+            let prepared = own.bootstrap(&parameters).unwrap().prepare(&evaluator).unwrap();
+            let held: usize = prepared.transforms().map(Transform::memory_bytes).sum();
+            let said = bootstrap_bytes(&own, &ParametersSpec::of(parameters.spec()));
+            let ratio = said as f64 / held as f64;
+            assert!((0.95..=1.05).contains(&ratio), "{slots}: {said} said, {held} held");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use hushtable_rlwe::ckks::KeySpec;
 
 use super::cost::CostTable;
-use super::plan::{Plan, TurnSplit};
+use super::plan::{BootstrapPlan, ParametersSpec, Plan, TurnSplit};
 use super::turn::Map;
 
 /// What bytes of keys count for: how many times their price.
@@ -193,7 +193,7 @@ pub(super) fn key_memory_bytes(plan: &Plan) -> usize {
     let (parameters, rotations) = (&plan.parameters, plan.rotations());
     let rows = |level: usize| {
         let digits = (level + 1).div_ceil(parameters.special_moduli.len());
-        2 * digits * parameters.degree * width_at(plan, level, true)
+        2 * digits * parameters.degree * width_at(parameters, level, true)
     };
     let indices = 4 * parameters.degree * rotations.len();
     indices + rotations.into_values().chain(other_keys(plan)).map(rows).sum::<usize>()
@@ -206,16 +206,27 @@ pub(super) fn map_memory_bytes(plan: &Plan, input_bytes_max: usize) -> usize {
     let bytes = maps.iter().enumerate().map(|(index, map)| {
         let words = (2 * map.period * plan.users).min(plan.parameters.degree);
         let diagonals = map.turn.diagonals * map.ciphertexts;
-        let bytes = diagonals * words * width_at(plan, map.level, map.turn.baby_steps > 1);
+        let width = width_at(&plan.parameters, map.level, map.turn.baby_steps > 1);
+        let bytes = diagonals * words * width;
         if index < plan.inputs.len() && bytes > input_bytes_max { 0 } else { bytes }
+    });
+    let bootstrap = plan.bootstrap.as_ref().map(|own| bootstrap_bytes(own, &plan.parameters));
+    bytes.sum::<usize>() + bootstrap.unwrap_or(0)
+}
+
+/// Bytes of memory of a bootstrap's prepared maps.
+pub(super) fn bootstrap_bytes(own: &BootstrapPlan, parameters: &ParametersSpec) -> usize {
+    let bytes = own.maps.iter().map(|map| {
+        let words = (2 * map.period).min(parameters.degree);
+        map.diagonals * words * width_at(parameters, map.level, map.babies > 0)
     });
     bytes.sum()
 }
 
 /// Whole bytes of a number at `level`, over Q's limbs, and P's besides.
-fn width_at(plan: &Plan, level: usize, is_over_p: bool) -> usize {
-    let special = plan.parameters.special_moduli.iter().filter(|_| is_over_p);
-    let moduli = plan.parameters.moduli[..=level].iter().chain(special);
+fn width_at(parameters: &ParametersSpec, level: usize, is_over_p: bool) -> usize {
+    let special = parameters.special_moduli.iter().filter(|_| is_over_p);
+    let moduli = parameters.moduli[..=level].iter().chain(special);
     moduli.map(|&modulus| bits_below(modulus).div_ceil(8) as usize).sum()
 }
 
