@@ -221,7 +221,7 @@ $(TORCH)/.installed: python/requirements-torch.txt $(VENV)/.tools
 
 test-torch: setup $(TORCH)/.installed ## The layers under torch: compiled, exported, traced, copied, their gradients
 	mkdir -p target/reports
-	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile --junitxml target/reports/torch.xml python/tests/test_torch.py python/tests/test_privatize.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_trips.py python/tests/test_nn_ahead.py python/tests/test_torchao.py python/tests/test_nn_private_model.py python/tests/test_networks_torch.py python/tests/test_networks_torch_operators.py python/tests/test_networks_torch_random.py python/tests/test_infer_check_torch.py 'examples/tests/test_notebooks.py::test_a_notebook_runs[private-layers]'
+	$(TORCH)/bin/python -m pytest -n 2 --dist loadfile --junitxml target/reports/torch.xml python/tests/test_torch.py python/tests/test_privatize.py python/tests/test_nn.py python/tests/test_nn_models.py python/tests/test_nn_trips.py python/tests/test_nn_ahead.py python/tests/test_torchao.py python/tests/test_nn_private_model.py python/tests/test_networks_torch.py python/tests/test_networks_torch_operators.py python/tests/test_networks_torch_random.py python/tests/test_infer_check_torch.py examples/tests/test_dlrm_encrypted.py 'examples/tests/test_notebooks.py::test_a_notebook_runs[private-layers]'
 
 # Each NEON kernel against its specification, emulated; emulated time says nothing, so nothing is timed.
 test-neon: qemu ## NEON's kernels against the portable ones, under qemu: four minutes, most of it to build

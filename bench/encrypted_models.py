@@ -1,12 +1,16 @@
 """Measures what models for encrypted inference lose, for docs/encrypted-models.md.
 
     python bench/encrypted_models.py [--write-only | --degrees] [--impressions 150000] [--seeds 1]
+    python bench/encrypted_models.py --data DIR --out FILE [--seeds 1]
 
 Trains Criteo's model on made-up impressions with the Kaggle log's cardinalities, for each threshold
 and each activation, keeps what it found in bench/results and the plot in docs/plots, and writes the
 tables of the page; those of the heart patients come from examples/heart/models/results.json. With
 ``--degrees`` it trains ReLU's polynomials alone and keeps them beside what is kept. It needs torch
 and matplotlib; with ``--write-only``, which takes the results that are kept, no torch.
+
+With ``--data`` it trains on the real log, ``train.txt`` in that folder, streamed, and writes what
+it found to ``--out`` alone: the page says nothing of a log that may not be passed on.
 """
 
 from __future__ import annotations
@@ -33,7 +37,6 @@ from hushtable.nn.encrypted import (  # noqa: E402
     Activation,
     Compression,
     Description,
-    Feature,
     Preprocess,
     compression,
 )
@@ -55,6 +58,8 @@ ACTIVATIONS: dict[str, tuple[Activation, float | None, float]] = {
 #: ReLU's one polynomial, trained in: its degrees, and the range that its inputs are held in.
 DEGREES = (31, 63, 127)
 HELD = 5.0
+#: Impressions a step.
+BATCH = 256
 #: Deviations from the mean that a dense input is clipped to, by the client.
 BOUND = 3.0
 #: Activations are compared at the first of these, thresholds with the first activation.
@@ -62,38 +67,49 @@ COMPARED_AT = 500
 SLOTS = (32_768, 16_384, 8_192)
 
 
-def describe(activation: Activation, threshold: int, relu_degree: int | None = None) -> Description:
-    """HE-LRM's model of Criteo."""
-    return Description(
-        dense=13,
-        bottom=(512, 256, 64, 16),
-        top=(512, 256, 1),
-        dim=16,
-        features=tuple(
-            Feature(name, rows)
-            for name, rows in zip(criteo.FEATURES, CRITEO_KAGGLE_ROWS, strict=True)
-        ),
-        activation=activation,
-        relu_degree=relu_degree,
-        threshold=threshold,
-    )
-
-
 class Log:
-    """Made-up impressions in the order of the log, as days are: eight tenths, one, and one."""
+    """Impressions in the order of the log, as days are: made up, or streamed from a file.
 
-    def __init__(self, impressions: int) -> None:
-        from hushtable.nn.encrypted import Recipe, Samples
+    Attributes:
+        rows: of each categorical column.
+        learning: the training part, or what yields an epoch's batches of it.
+        held: the validation and the test part.
+        impressions: of all parts.
+    """
+
+    def __init__(
+        self, rows: tuple[int, ...], learning: Any, held: tuple[Any, Any], impressions: int
+    ) -> None:
+        from hushtable.nn.encrypted import Recipe
+
+        self.rows, self.learning, self.held, self.impressions = rows, learning, held, impressions
+        self.recipe = Recipe(epochs=3, batch=BATCH, rate=1e-3, penalty=10.0, patience=1)
+
+    @classmethod
+    def read(cls, folder: Path) -> Log:
+        """The real log, ``train.txt`` in ``folder``: six days, half of the seventh, and half."""
+        from examples.dlrm.encrypted import Parts
+
+        from hushtable.data.criteo import Criteo
+
+        log = Criteo(folder / "train.txt")
+        parts = Parts.read(log, BATCH)
+        return cls(parts.rows, parts.learning, (parts.validation, parts.test), log.count())
+
+    @classmethod
+    def make(cls, impressions: int) -> Log:
+        """Made-up impressions: eight tenths, one, and one."""
+        from hushtable.nn.encrypted import Samples
 
         log = criteo.make(impressions, CRITEO_KAGGLE_ROWS)
         ends = (impressions * 8 // 10, impressions * 9 // 10)
         mean, deviation = log.dense[: ends[0]].mean(0), log.dense[: ends[0]].std(0)
         constants = Preprocess(tuple(map(float, mean)), tuple(map(float, deviation)), BOUND)
         every = Samples(constants.standardise(log.dense), log.ids, log.clicked)
-        self.parts = [
+        learning, *held = (
             every.take(slice(*both)) for both in zip((0, *ends), (*ends, impressions), strict=True)
-        ]
-        self.recipe = Recipe(epochs=3, batch=256, rate=1e-3, penalty=10.0, patience=1)
+        )
+        return cls(CRITEO_KAGGLE_ROWS, learning, (held[0], held[1]), impressions)
 
     def fit(
         self, description: Description, held: float | None, gain: float, seeds: int
@@ -107,7 +123,7 @@ class Log:
         for seed in range(seeds):
             torch.manual_seed(seed)
             model = DLRM(description, range=held, gain=gain)
-            report = train(model, *self.parts, recipe=self.recipe)
+            report = train(model, self.learning, *self.held, recipe=self.recipe)
             assert report.test is not None
             scores.append(report.test)
             # Of all parts: training has reset it, and judged the test part last.
@@ -123,24 +139,24 @@ class Log:
         }
 
 
-def study(impressions: int, seeds: int) -> dict[str, Any]:
+def study(log: Log, seeds: int) -> dict[str, Any]:
     """Trains every setting; what the file of results holds."""
     import torch
 
     torch.set_num_threads(1)
-    log = Log(impressions)
     settings = [("ReLU", threshold) for threshold in THRESHOLDS]
     settings += [(name, COMPARED_AT) for name in ACTIVATIONS if name != "ReLU"]
     lines, began = [], time.perf_counter()
     for name, threshold in settings:
         activation, held, gain = ACTIVATIONS[name]
-        found = log.fit(describe(activation, threshold), held, gain, seeds)
+        described = criteo.describe(log.rows, activation, threshold)
+        found = log.fit(described, held, gain, seeds)
         lines.append({"activation": name, "threshold": threshold, **found})
         print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     return {
-        "impressions": impressions,
+        "impressions": log.impressions,
         "seeds": seeds,
-        "clicked": float(log.parts[2].labels.mean()),
+        "clicked": float(log.held[1].labels.mean()),
         "recipe": asdict(log.recipe),
         "torch": torch.__version__,
         "machine": platform.platform(),
@@ -149,25 +165,41 @@ def study(impressions: int, seeds: int) -> dict[str, Any]:
     }
 
 
-def study_degrees(impressions: int, seeds: int) -> dict[str, Any]:
+def study_degrees(log: Log, seeds: int) -> dict[str, Any]:
     """ReLU's one polynomial of each degree, and ReLU in the clear, of equal seeds."""
     import torch
 
     torch.set_num_threads(1)
-    log, lines = Log(impressions), []
+    lines = []
     for degree in (None, *DEGREES):
         held = None if degree is None else HELD
-        found = log.fit(describe("relu", COMPARED_AT, degree), held, 1.0, seeds)
+        found = log.fit(criteo.describe(log.rows, "relu", COMPARED_AT, degree), held, 1.0, seeds)
         lines.append({"degree": degree, "threshold": COMPARED_AT, **found})
         print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     return {
-        "impressions": impressions,
+        "impressions": log.impressions,
         "seeds": seeds,
         "recipe": asdict(log.recipe),
         "torch": torch.__version__,
         "machine": platform.platform(),
         "settings": lines,
     }
+
+
+def study_real(folder: Path, out: Path, seeds: int, *, is_all: bool) -> int:
+    """Trains on the real log and writes what was found; the exit status."""
+    from hushtable.errors import Error
+
+    try:
+        log = Log.read(folder)
+    except (Error, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    document = study(log, seeds) if is_all else {}
+    document["degrees"] = study_degrees(log, seeds)
+    out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    print(f"{out}: written")
+    return 0
 
 
 def compressions() -> list[Compression]:
@@ -318,15 +350,22 @@ def main() -> int:
     parser.add_argument("--degrees", action="store_true", help="train ReLU's polynomials alone")
     parser.add_argument("--impressions", type=int, default=150_000, help="to make up")
     parser.add_argument("--seeds", type=int, default=1, help="of each setting")
+    parser.add_argument("--data", type=Path, help="a folder with the real log, train.txt")
+    parser.add_argument("--out", type=Path, help="where what --data gives goes, as JSON")
     options = parser.parse_args()
     if options.impressions < 1_000 or options.seeds < 1:
         parser.error("--impressions must be at least 1,000 and --seeds at least 1")
+    if options.data is not None:
+        if options.out is None or options.write_only:
+            parser.error("--data needs --out, a file, and trains: it goes without --write-only")
+        return study_real(options.data, options.out, options.seeds, is_all=not options.degrees)
     kept = sorted(RESULTS.glob("encrypted-models-*.json"))
     document = json.loads(kept[-1].read_text(encoding="utf-8")) if kept else {}
     if not (options.write_only and kept):
+        log = Log.make(options.impressions)
         if not options.degrees:
-            document |= study(options.impressions, options.seeds)
-        document["degrees"] = study_degrees(options.impressions, options.seeds)
+            document |= study(log, options.seeds)
+        document["degrees"] = study_degrees(log, options.seeds)
         path = RESULTS / f"encrypted-models-{datetime.date.today().isoformat()}.json"
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     draw(document, PLOT)

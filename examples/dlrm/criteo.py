@@ -13,11 +13,23 @@ import numpy.typing as npt
 from hushtable.data import CRITEO_ROWS, MalformedData
 from hushtable.data.criteo import DENSE, impressions
 from hushtable.data.criteo import SPARSE as FEATURES
+from hushtable.nn.encrypted import Activation, Description, Feature
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-__all__ = ["DENSE", "FEATURES", "Log", "deal", "hashed", "join", "make", "read", "table_rows"]
+__all__ = [
+    "DENSE",
+    "FEATURES",
+    "Log",
+    "deal",
+    "describe",
+    "hashed",
+    "join",
+    "make",
+    "read",
+    "table_rows",
+]
 
 #: How steeply the popularity of made-up values falls.
 _SKEW = 1.2
@@ -88,6 +100,25 @@ def hashed(feature: str, category: str, rows: int) -> int:
     """The row of a category, the same on every machine."""
     digest = hashlib.blake2b(f"{feature}\0{category}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % rows
+
+
+def describe(
+    rows: tuple[int, ...],
+    activation: Activation,
+    threshold: int,
+    relu_degree: int | None = None,
+) -> Description:
+    """HE-LRM's model of Criteo, with tables of ``rows`` rows before compression."""
+    return Description(
+        dense=len(DENSE),
+        bottom=(512, 256, 64, 16),
+        top=(512, 256, 1),
+        dim=16,
+        features=tuple(Feature(name, count) for name, count in zip(FEATURES, rows, strict=True)),
+        activation=activation,
+        relu_degree=relu_degree,
+        threshold=threshold,
+    )
 
 
 def make(count: int, rows: tuple[int, ...], *, seed: int = 7) -> Log:

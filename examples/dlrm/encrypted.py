@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hushtable.data.criteo import DENSE, SPARSE, Batch, Criteo, Vocabulary
+from hushtable.data.criteo import DENSE, Batch, Criteo, Vocabulary
 from hushtable.errors import Error
 from hushtable.nn.encrypted import (
     ACTIVATIONS,
     DLRM,
     Activation,
-    Description,
-    Feature,
     Preprocess,
     Recipe,
     Report,
@@ -33,6 +32,8 @@ from hushtable.nn.encrypted import (
     save,
     train,
 )
+
+from .criteo import describe
 
 #: Deviations from the mean that a dense input is clipped to, by the client.
 BOUND = 3.0
@@ -47,25 +48,6 @@ HELD: dict[Activation, tuple[float, float]] = {
 
 #: The lowest degree of which no seed lost 0.001 of ReLU's AUC (docs/encrypted-models.md).
 RELU_DEGREE = 63
-
-
-def describe(
-    rows: tuple[int, ...],
-    activation: Activation,
-    threshold: int,
-    relu_degree: int | None = None,
-) -> Description:
-    """HE-LRM's model of Criteo, with tables of ``rows`` rows before compression."""
-    return Description(
-        dense=len(DENSE),
-        bottom=(512, 256, 64, 16),
-        top=(512, 256, 1),
-        dim=16,
-        features=tuple(Feature(name, count) for name, count in zip(SPARSE, rows, strict=True)),
-        activation=activation,
-        relu_degree=relu_degree,
-        threshold=threshold,
-    )
 
 
 def measure(batches: Iterator[Batch]) -> Preprocess:
@@ -89,6 +71,52 @@ def measure(batches: Iterator[Batch]) -> Preprocess:
     return Preprocess(tuple(map(float, mean)), tuple(map(float, deviation)), BOUND)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A log's parts, as a learner takes them.
+
+    Attributes:
+        rows: of each categorical column, categories of the training part.
+        inputs: what a client does to dense values.
+        learning: an epoch's batches of the training part, streamed.
+        validation: what training stops by.
+        test: what models are judged on.
+    """
+
+    rows: tuple[int, ...]
+    inputs: Preprocess
+    learning: Callable[[int], Iterator[Samples]]
+    validation: Samples
+    test: Samples
+
+    @classmethod
+    def read(cls, log: Criteo, size: int) -> Parts:
+        """Reads what is held out, and makes ready to stream the rest, ``size`` impressions a batch.
+
+        Raises:
+            MalformedData: a log that is none.
+            ValueError: a log that is shorter than its days.
+        """
+        total = log.count()
+        vocabulary = Vocabulary.of(log, part="train")
+        inputs = measure(log.batches(vocabulary, size, part="train", total=total))
+
+        def samples(batch: Batch) -> Samples:
+            return Samples(inputs.standardise(batch.dense), batch.indices, batch.labels)
+
+        def learning(_epoch: int) -> Iterator[Samples]:
+            return map(samples, log.batches(vocabulary, size, part="train", total=total))
+
+        held: list[Samples] = []
+        for part in ("validation", "test"):
+            batches = list(log.batches(vocabulary, size, part=part, total=total))
+            if not batches:
+                raise ValueError(f"the {part} part has no impressions: the log is too short")
+            whole = [np.concatenate([getattr(one, name) for one in batches]) for name in _FIELDS]
+            held.append(samples(Batch(*whole)))
+        return cls(vocabulary.rows, inputs, learning, *held)
+
+
 def fit(
     log: Criteo,
     activation: Activation,
@@ -105,30 +133,13 @@ def fit(
     """
     import torch
 
-    total = log.count()
-    vocabulary = Vocabulary.of(log, part="train")
-    size = recipe.batch
-    inputs = measure(log.batches(vocabulary, size, part="train", total=total))
-
-    def samples(batch: Batch) -> Samples:
-        return Samples(inputs.standardise(batch.dense), batch.indices, batch.labels)
-
-    def learning(_epoch: int) -> Iterator[Samples]:
-        return map(samples, log.batches(vocabulary, size, part="train", total=total))
-
-    held: list[Samples] = []
-    for part in ("validation", "test"):
-        batches = list(log.batches(vocabulary, size, part=part, total=total))
-        if not batches:
-            raise ValueError(f"the {part} part has no impressions: the log is too short")
-        whole = [np.concatenate([getattr(one, name) for one in batches]) for name in _FIELDS]
-        held.append(samples(Batch(*whole)))
+    parts = Parts.read(log, recipe.batch)
     torch.manual_seed(recipe.seed)
     width, gain = HELD[activation]
-    description = describe(vocabulary.rows, activation, threshold, relu_degree)
+    description = describe(parts.rows, activation, threshold, relu_degree)
     model = DLRM(description, range=width, gain=gain)
-    report = train(model, learning, held[0], held[1], recipe, say=print)
-    save(model, out, inputs=inputs)
+    report = train(model, parts.learning, parts.validation, parts.test, recipe, say=print)
+    save(model, out, inputs=parts.inputs)
     return report
 
 

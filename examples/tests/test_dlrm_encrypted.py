@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from examples.dlrm import encrypted
 from hushtable.data.criteo import Criteo, Vocabulary
 from hushtable.nn.encrypted import Recipe, SavedModel, score
 
-LOG = Path(__file__).parents[2] / "python" / "tests" / "fixtures" / "criteo-like.txt"
+ROOT = Path(__file__).parents[2]
+LOG = ROOT / "python" / "tests" / "fixtures" / "criteo-like.txt"
 
 
 def test_constants_are_those_of_the_training_part() -> None:
@@ -47,6 +50,28 @@ def test_a_log_becomes_a_model_that_a_server_takes(
     logits = model.logits(model.inputs.standardise(test.dense), test.indices)
     assert report.test is not None
     assert score(logits, test.labels).log_loss == pytest.approx(report.test.log_loss, rel=1e-4)
+
+
+def test_the_study_reads_the_real_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("study", ROOT / "bench" / "encrypted_models.py")
+    assert spec is not None and spec.loader is not None
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    monkeypatch.setattr(study, "DEGREES", (31,))
+    (tmp_path / "train.txt").write_text(LOG.read_text())
+    out = tmp_path / "found.json"
+    argv = ["study", "--data", str(tmp_path), "--out", str(out), "--degrees", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", argv)
+    assert study.main() == 0
+    found = json.loads(out.read_text())["degrees"]
+    assert found["impressions"] == Criteo(LOG).count()
+    assert [one["degree"] for one in found["settings"]] == [None, 31]
+    assert all(len(one["auc_by_seed"]) == 2 for one in found["settings"])
+    monkeypatch.setattr(sys, "argv", ["study", "--data", str(tmp_path / "none"), "--out", str(out)])
+    assert study.main() == 1
+    assert "error: " in capsys.readouterr().err
 
 
 def test_a_log_that_is_too_short_is_refused(
