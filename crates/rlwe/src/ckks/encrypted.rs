@@ -101,10 +101,11 @@ impl<'a> Encrypted<'a> {
         let ring = self.keys.parameters().ring(level);
         // The square of the secret's share of the product; the rest joins the sums of the switch.
         let share = self.scratch.take((level + 1) * degree);
-        share.copy_from_slice(x.parts.mask.values());
-        for (limb, values) in share.chunks_exact_mut(degree).enumerate() {
+        let limbs = share.chunks_exact_mut(degree).enumerate();
+        self.room.crew.each((level + 1) * degree, limbs, |_, (limb, values)| {
+            values.copy_from_slice(x.parts.mask.limb(limb));
             ring.kernel().mul_assign(ring.modulus(limb), values, y.parts.mask.limb(limb));
-        }
+        });
         let factors = Some([&x.parts, &y.parts]);
         self.switcher.switch(level, share, key, &mut self.room, factors);
         self.divide((level, rescales), None, None)
@@ -315,7 +316,8 @@ impl Evaluate for Encrypted<'_> {
         let length = switcher.digits_at(level) * degree;
         let digits = hoisted.take(limbs * length);
         if keys.iter().any(Option::is_some) {
-            switcher.hoist(level, x.parts.mask.values(), &mut self.room.cut, digits);
+            let room = (&mut self.room.cut, &mut self.room.crew);
+            switcher.hoist(level, x.parts.mask.values(), room, digits);
         }
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
@@ -323,15 +325,16 @@ impl Evaluate for Encrypted<'_> {
                 out.push(self.copy(x, level));
                 continue;
             };
-            let [masks, bodies] = &mut self.room.sums;
+            let Room { sums: [masks, bodies], crew, .. } = &mut self.room;
             let sums = masks
                 .take(limbs * degree)
                 .chunks_exact_mut(degree)
                 .zip(bodies.take(limbs * degree).chunks_exact_mut(degree));
-            for (limb, ((mask, body), own)) in sums.zip(digits.chunks_exact(length)).enumerate() {
-                let room = &mut self.room.masks;
+            let limbs = sums.zip(digits.chunks_exact(length)).enumerate();
+            crew.each(limbs.len() * length, limbs, |seat, (limb, ((mask, body), own))| {
+                let room = &mut seat.masks;
                 switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
-            }
+            });
             let body = Some(x.parts.body.values());
             let parts = self.divide((level, false), body, Some(key));
             out.push(Ciphertext { parts, ..*x });

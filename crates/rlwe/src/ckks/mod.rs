@@ -11,6 +11,7 @@ mod bootstrap;
 mod chebyshev;
 mod ciphertext;
 mod clear;
+mod crew;
 mod diagonals;
 mod encoder;
 mod encrypt;

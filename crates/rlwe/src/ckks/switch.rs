@@ -8,6 +8,7 @@
 use hushtable_ring::kernel::{ROWS_MAX, SOURCES_MAX};
 use hushtable_ring::{Automorphism, Buffer, Kernel, Modulus, NttTable, Ring};
 
+use super::crew::{Crew, Seat};
 use super::switch_key::SwitchKey;
 use super::{Error, Parameters};
 use crate::Ciphertext;
@@ -84,13 +85,10 @@ struct Division {
 #[derive(Default)]
 pub(super) struct Room {
     pub cut: Cut,
-    /// One limb of each digit.
-    pub digits: Words,
     /// Mask and body modulo Q · P.
     pub sums: [Words; 2],
-    pub limb: Words,
-    /// One limb of a key's masks, where it does not hold them.
-    pub masks: Words,
+    /// What each thread has to itself.
+    pub crew: Crew,
 }
 
 /// A mask's digits in coefficients, scaled for their extension.
@@ -231,14 +229,16 @@ impl Switcher {
     }
 
     /// Cuts the mask (evaluations over Q's limbs at `level`) into digits.
-    pub fn cut(&self, level: usize, mask: &[u64], cut: &mut Cut) {
+    pub fn cut(&self, level: usize, mask: &[u64], cut: &mut Cut, crew: &mut Crew) {
         let (degree, kernel) = (self.degree(), self.kernel());
         let coefficients = cut.coefficients.take(mask.len());
-        coefficients.copy_from_slice(mask);
         cut.counts.resize(self.digits_at(level) * degree, 0);
-        for (digit, counts) in cut.counts.chunks_exact_mut(degree).enumerate() {
+        let length = self.special * degree;
+        let owns = coefficients.chunks_mut(length).zip(mask.chunks(length));
+        let digits = owns.zip(cut.counts.chunks_exact_mut(degree)).enumerate();
+        crew.each(mask.len(), digits, |_, (digit, ((own, mask), counts))| {
+            own.copy_from_slice(mask);
             let (range, extension) = self.digit(level, digit);
-            let own = &mut coefficients[range.start * degree..range.end * degree];
             for ((limb, values), &scale) in
                 range.zip(own.chunks_exact_mut(degree)).zip(&extension.scales)
             {
@@ -246,7 +246,7 @@ impl Switcher {
             }
             let xs: Vec<&[u64]> = own.chunks_exact(degree).collect();
             kernel.count_wraps(&extension.moduli, &xs, counts);
-        }
+        });
     }
 
     /// Limb `limb` of digit `digit`, in evaluations: a part of the mask where it is one, or in `out`.
@@ -273,12 +273,13 @@ impl Switcher {
     }
 
     /// All limbs of all digits of the mask, limb by limb, in evaluations: to be used for many keys.
-    pub fn hoist(&self, level: usize, mask: &[u64], cut: &mut Cut, out: &mut [u64]) {
-        self.cut(level, mask, cut);
+    pub fn hoist(&self, level: usize, mask: &[u64], room: (&mut Cut, &mut Crew), out: &mut [u64]) {
+        let (cut, crew) = room;
+        self.cut(level, mask, cut, crew);
         let length = self.degree() * self.digits_at(level);
-        for (limb, out) in out.chunks_exact_mut(length).enumerate() {
+        crew.each(out.len(), out.chunks_exact_mut(length).enumerate(), |_, (limb, out)| {
             self.hoist_limb((level, limb), mask, cut, out);
-        }
+        });
     }
 
     /// One limb of what [`hoist`](Self::hoist) leaves, of a mask whose `cut` was made.
@@ -312,14 +313,16 @@ impl Switcher {
     ) {
         let (degree, digits) = (self.degree(), self.digits_at(level));
         let (limbs, kernel) = (self.limbs_at(level), self.kernel());
-        let Room { cut, digits: digit_room, sums, limb: scaled, masks: mask_room } = room;
-        self.cut(level, mask, cut);
+        let Room { cut, sums, crew } = room;
+        self.cut(level, mask, cut, crew);
         let [masks, bodies] = sums;
         let (masks, bodies) = (masks.take(limbs * degree), bodies.take(limbs * degree));
         let sums = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
-        for (limb, (mask_out, body_out)) in sums.enumerate() {
-            let digit_room = digit_room.take(digits * degree);
+        let numbers = limbs * digits * degree;
+        crew.each(numbers, sums.enumerate(), |seat, (limb, (mask_out, body_out))| {
+            let Seat { digits: digit_room, limb: scaled, masks: mask_room, .. } = seat;
             let xs: Vec<&[u64]> = digit_room
+                .take(digits * degree)
                 .chunks_exact_mut(degree)
                 .enumerate()
                 .map(|(digit, out)| self.extended((level, limb, digit), mask, cut, out))
@@ -329,7 +332,7 @@ impl Switcher {
             let outs = [mask_out, body_out];
             let Some([x, y]) = factors.filter(|_| limb <= level) else {
                 kernel.row_products(modulus, &xs, rows, &[], outs);
-                continue;
+                return;
             };
             // As the rows are, times what their sums are divided by.
             let weight = modulus.reduce_u128(1 << 52);
@@ -343,7 +346,7 @@ impl Switcher {
             let (mask, body) = (y.mask.limb(limb), y.body.limb(limb));
             let more = [(&*first, [mask, body]), (&*second, [body, &*nothing])];
             kernel.row_products(modulus, &xs, rows, &more, outs);
-        }
+        });
     }
 
     /// One limb of a switch by `key`, of that limb of what [`hoist`](Self::hoist) left.
@@ -368,11 +371,10 @@ impl Switcher {
         (level, rescales): (usize, bool),
         sum: &mut [u64],
         finish: Finish,
-        room: (&mut Vec<u8>, &mut Words),
+        (counts, crew): (&mut Vec<u8>, &mut Crew),
         out: &mut [u64],
     ) {
         let (degree, kernel) = (self.degree(), self.kernel());
-        let (counts, scratch) = room;
         let division = match rescales {
             false => &self.divisions[0][0],
             true => &self.divisions[1][level - 1],
@@ -384,19 +386,19 @@ impl Switcher {
         let first = level + 1 - kept;
         let count = first + self.special;
         let order = |source: usize| (source + first) % count;
-        for source in 0..count {
-            let at = order(source);
-            let values = &mut rest[at * degree..(at + 1) * degree];
-            let scale = division.extension.scales[source];
+        crew.each(rest.len(), rest.chunks_exact_mut(degree).enumerate(), |_, (at, values)| {
+            let scale = division.extension.scales[(at + count - first) % count];
             kernel.inverse_scaled(self.table(level, kept + at), scale, values);
-        }
+        });
         let xs: Vec<&[u64]> = (0..count)
             .map(|source| &rest[order(source) * degree..(order(source) + 1) * degree])
             .collect();
         counts.resize(degree, 0);
         kernel.count_wraps(&division.extension.moduli, &xs, counts);
+        let numbers = stay.len();
         let limbs = stay.chunks_exact_mut(degree).zip(out.chunks_exact_mut(degree));
-        for (limb, (sum, out)) in limbs.enumerate() {
+        crew.each(numbers, limbs.enumerate(), |seat, (limb, (sum, out))| {
+            let scratch = &mut seat.limb;
             let table = self.key_ring.table(limb);
             let modulus = table.modulus();
             let quotient = match finish.map {
@@ -415,7 +417,7 @@ impl Switcher {
             if let Some(map) = finish.map {
                 kernel.permute(scratch.held(degree), map.indices(), out);
             }
-        }
+        });
     }
 }
 
@@ -431,7 +433,7 @@ impl Room {
     ) {
         let length = switcher.limbs_at(level) * switcher.degree();
         let sum = self.sums[side].take(length);
-        let room = (&mut self.cut.counts, &mut self.limb);
+        let room = (&mut self.cut.counts, &mut self.crew);
         switcher.divide((level, rescales), sum, finish, room, out);
     }
 }

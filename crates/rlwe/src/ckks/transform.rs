@@ -181,8 +181,6 @@ pub(super) struct Sums {
     hoisted: Vec<Words>,
     /// What the first of two rotations left.
     outers: Vec<Outer>,
-    /// One limb of every ciphertext's baby steps, mask and body.
-    babies: Words,
     /// By giant step, side and limb.
     giants: Words,
     /// Mask and body modulo Q · P.
@@ -283,7 +281,7 @@ impl<'a> Run<'a> {
         }
         for (side, out) in [&mut out.mask, &mut out.body].into_iter().enumerate() {
             let sum = self.sums.total[side].take(self.switcher.limbs_at(level) * out.degree());
-            let room = (&mut self.room.cut.counts, &mut self.room.limb);
+            let room = (&mut self.room.cut.counts, &mut self.room.crew);
             let finish = Finish::default();
             self.switcher.divide((level, rescales), sum, finish, room, out.values_mut());
         }
@@ -322,25 +320,35 @@ impl<'a> Run<'a> {
     ) {
         let (switcher, level, degree) = (self.switcher, self.level, self.switcher.degree());
         self.turn_outer(sources);
-        let Sums { hoisted, outers, babies, giants: sums, .. } = &mut *self.sums;
+        let Sums { hoisted, outers, giants: sums, .. } = &mut *self.sums;
+        let (hoisted, outers) = (&*hoisted, &*outers);
         let digits = switcher.digits_at(level) * degree;
         let count: usize = sources.iter().map(Source::count).sum();
-        let sums = sums.take(giants.len() * 2 * limbs * degree);
         let kernel = switcher.kernel();
         let whole_length = switcher.limbs_at(level) * degree;
-        for limb in 0..limbs {
+        // Mask and body of every giant step's sum, limb by limb.
+        let mut outs: Vec<Vec<[&mut [u64]; 2]>> =
+            (0..limbs).map(|_| Vec::with_capacity(giants.len())).collect();
+        let sums = sums.take(giants.len() * 2 * limbs * degree);
+        for sums in sums.chunks_exact_mut(2 * limbs * degree) {
+            let (masks, bodies) = sums.split_at_mut(limbs * degree);
+            let pairs = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
+            outs.iter_mut().zip(pairs).for_each(|(outs, (mask, body))| outs.push([mask, body]));
+        }
+        let numbers = limbs * degree * (count.max(1) * digits / degree + giants.len());
+        self.room.crew.each(numbers, outs.into_iter().enumerate(), |seat, (limb, outs)| {
             let is_special = limb > level;
             let (here, own) =
                 (limb * degree..(limb + 1) * degree, limb * digits..(limb + 1) * digits);
-            let rotated = babies.take(2 * count * degree);
+            let rotated = seat.babies.take(2 * count * degree);
             let mut rest = rotated.chunks_exact_mut(2 * degree);
             let mut outers = outers.iter();
-            for (source, hoisted) in sources.iter().zip(&*hoisted) {
+            for (source, hoisted) in sources.iter().zip(hoisted) {
                 for (key, out) in source.inner.values().zip(rest.by_ref()) {
                     let (mask_out, body_out) = out.split_at_mut(degree);
-                    let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
+                    let (mask, body) = seat.limb.take(2 * degree).split_at_mut(degree);
                     let own = &hoisted.held(own.end)[own.clone()];
-                    let room = &mut self.room.masks;
+                    let room = &mut seat.masks;
                     switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                     if !is_special {
                         let own = source.x.body.limb(limb);
@@ -357,13 +365,13 @@ impl<'a> Run<'a> {
                     if again.is_empty() {
                         continue;
                     }
-                    let own = self.room.digits.take(digits);
+                    let own = seat.digits.take(digits);
                     let mask = outer.mask.held((level + 1) * degree);
                     switcher.hoist_limb((level, limb), mask, &outer.cut, own);
                     for (key, out) in again.values().zip(rest.by_ref()) {
                         let (mask_out, body_out) = out.split_at_mut(degree);
-                        let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
-                        let room = &mut self.room.masks;
+                        let (mask, body) = seat.limb.take(2 * degree).split_at_mut(degree);
+                        let room = &mut seat.masks;
                         switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                         kernel.add_assign(
                             switcher.modulus(level, limb),
@@ -375,11 +383,10 @@ impl<'a> Run<'a> {
                     }
                 }
             }
-            let rotated = babies.held(2 * count * degree);
+            let rotated = seat.babies.held(2 * count * degree);
             let factors = factors(sources, rotated, (limb, is_special));
-            let products = Products { factors: &factors, giants, limb, limbs };
-            products.add_up(switcher, level, maps, sums);
-        }
+            Products { factors: &factors, giants, limb }.add_up(switcher, level, maps, outs);
+        });
     }
 
     /// Cuts every ciphertext that is rotated, and takes the first of two rotations.
@@ -398,14 +405,16 @@ impl<'a> Run<'a> {
             }
             let x = source.x;
             let hoisted = hoisted.take(limbs * digits);
-            switcher.hoist(level, x.mask.values(), &mut self.room.cut, hoisted);
+            let room = (&mut self.room.cut, &mut self.room.crew);
+            switcher.hoist(level, x.mask.values(), room, hoisted);
             for ((_, key, again), outer) in source.outer.iter().zip(outers.by_ref()) {
                 let whole = outer.whole.take(2 * limbs * degree);
                 let (masks, bodies) = whole.split_at_mut(limbs * degree);
                 let outs = masks.chunks_exact_mut(degree).zip(bodies.chunks_exact_mut(degree));
-                for (limb, (own, outs)) in hoisted.chunks_exact(digits).zip(outs).enumerate() {
-                    let (mask, body) = self.room.limb.take(2 * degree).split_at_mut(degree);
-                    let room = &mut self.room.masks;
+                let parts = hoisted.chunks_exact(digits).zip(outs).enumerate();
+                self.room.crew.each(limbs * digits, parts, |seat, (limb, (own, outs))| {
+                    let (mask, body) = seat.limb.take(2 * degree).split_at_mut(degree);
+                    let room = &mut seat.masks;
                     switcher.switch_hoisted((level, limb), own, &key.key, room, [mask, body]);
                     if limb <= level {
                         let modulus = switcher.modulus(level, limb);
@@ -413,7 +422,7 @@ impl<'a> Run<'a> {
                     }
                     kernel.permute(mask, key.map.indices(), outs.0);
                     kernel.permute(body, key.map.indices(), outs.1);
-                }
+                });
                 if again.is_empty() {
                     continue;
                 }
@@ -421,9 +430,9 @@ impl<'a> Run<'a> {
                 let sum = self.room.sums[0].take(limbs * degree);
                 sum.copy_from_slice(masks);
                 let mask = outer.mask.take((level + 1) * degree);
-                let room = (&mut self.room.cut.counts, &mut self.room.limb);
+                let room = (&mut self.room.cut.counts, &mut self.room.crew);
                 switcher.divide((level, false), sum, Finish::default(), room, mask);
-                switcher.cut(level, mask, &mut outer.cut);
+                switcher.cut(level, mask, &mut outer.cut, &mut self.room.crew);
             }
         }
     }
@@ -449,7 +458,7 @@ impl<'a> Run<'a> {
             };
             let mask: &[u64] = if limbs > level + 1 {
                 let out = quotient.take((level + 1) * degree);
-                let room = (&mut self.room.cut.counts, &mut self.room.limb);
+                let room = (&mut self.room.cut.counts, &mut self.room.crew);
                 switcher.divide((level, false), mask, Finish::default(), room, out);
                 out
             } else {
@@ -460,11 +469,11 @@ impl<'a> Run<'a> {
             for (side, total) in totals.iter_mut().enumerate() {
                 let sum = self.room.sums[side].take(all);
                 let parts = sum.chunks_exact(degree).zip(total.chunks_exact_mut(degree));
-                for (limb, (sum, total)) in parts.enumerate() {
-                    let rotated = self.room.limb.take(degree);
+                self.room.crew.each(all, parts.enumerate(), |seat, (limb, (sum, total))| {
+                    let rotated = seat.limb.take(degree);
                     kernel.permute(sum, key.map.indices(), rotated);
                     kernel.add_assign(switcher.modulus(level, limb), total, rotated);
-                }
+                });
             }
         }
     }
@@ -495,7 +504,7 @@ impl<'a> Run<'a> {
             let (mask, body) = (mask.take(all), body.take(all));
             let whole: &[u64] = if is_over_p {
                 let out = quotient.take((level + 1) * degree);
-                let room = (&mut self.room.cut.counts, &mut self.room.limb);
+                let room = (&mut self.room.cut.counts, &mut self.room.crew);
                 switcher.divide((level, false), mask, Finish::default(), room, out);
                 out
             } else {
@@ -508,7 +517,9 @@ impl<'a> Run<'a> {
             add_limbs(switcher, level, bodies, body);
             for (sum, total) in [(switched.take(all), mask), (bodies, body)] {
                 let parts = sum.chunks_exact(degree).zip(total.chunks_exact_mut(degree));
-                parts.for_each(|(sum, total)| kernel.permute(sum, key.map.indices(), total));
+                self.room.crew.each(all, parts, |_, (sum, total)| {
+                    kernel.permute(sum, key.map.indices(), total);
+                });
             }
         }
     }
@@ -556,24 +567,25 @@ struct Products<'a> {
     factors: &'a [Factors<'a>],
     giants: &'a [usize],
     limb: usize,
-    /// Limbs of the sums.
-    limbs: usize,
 }
 
 impl Products<'_> {
-    /// Writes limb `limb` of each giant step's sums.
-    fn add_up(&self, switcher: &Switcher, level: usize, maps: &[&Transform], sums: &mut [u64]) {
+    /// Writes limb `limb` of each giant step's sums, mask and body.
+    fn add_up(
+        &self,
+        switcher: &Switcher,
+        level: usize,
+        maps: &[&Transform],
+        mut outs: Vec<[&mut [u64]; 2]>,
+    ) {
         let degree = switcher.degree();
         let modulus = switcher.modulus(level, self.limb);
         let groups: Vec<_> = self.giants.iter().map(|&giant| self.groups(maps, giant)).collect();
         let block = BLOCK.min(degree);
-        let length = self.limbs * degree;
         let mut part = [vec![0; block], vec![0; block]];
         for start in (0..degree).step_by(block) {
-            for (groups, sums) in groups.iter().zip(sums.chunks_exact_mut(2 * length)) {
-                let at = self.limb * degree + start;
-                let (mask, body) = sums.split_at_mut(length);
-                let outs = [&mut mask[at..at + block], &mut body[at..at + block]];
+            for (groups, [mask, body]) in groups.iter().zip(&mut outs) {
+                let outs = [&mut mask[start..start + block], &mut body[start..start + block]];
                 add_up_groups(switcher.kernel(), modulus, groups, start, &mut part, outs);
             }
         }

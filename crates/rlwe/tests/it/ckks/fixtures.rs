@@ -2,8 +2,8 @@
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Ciphertext, Complex64, Encoder, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
-    Parameters, decrypt, encrypt,
+    Ciphertext, Complex64, Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec,
+    ModulusBits, ParameterSpec, Parameters, Split, decrypt, encrypt,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 
@@ -91,4 +91,40 @@ pub fn deviation(found: &[f64], expected: &[f64]) -> f64 {
 pub fn largest_error(found: &[f64], expected: &[f64]) -> f64 {
     let pairs = found.iter().zip(expected.iter().cycle());
     hushtable_rlwe::largest(pairs.map(|(found, expected)| found - expected))
+}
+
+/// The numbers of a ciphertext.
+pub(super) fn words(x: &Ciphertext) -> Vec<u64> {
+    [x.parts().mask.values(), x.parts().body.values()].concat()
+}
+
+/// What every operation that switches by a key makes, at the level of `x` and at the one below; rotations are
+/// by at most 24.
+pub(super) fn key_switches(evaluator: &mut Encrypted, [x, y]: [&Ciphertext; 2]) -> Vec<Ciphertext> {
+    let slots = evaluator.parameters().slots();
+    let mut out = Vec::new();
+    for level in [x.level(), x.level() - 1] {
+        let [mut x, mut y] = [x.clone(), y.clone()];
+        evaluator.drop_to(&mut x, level).unwrap();
+        evaluator.drop_to(&mut y, level).unwrap();
+        out.push(evaluator.multiply(&x, &y).unwrap());
+        out.push(evaluator.square_rescale(&x).unwrap());
+        out.push(evaluator.rotate(&x, 5).unwrap());
+        out.extend(evaluator.rotate_many(&x, &[1, 0, 2]).unwrap());
+        out.push(evaluator.conjugate(&x).unwrap());
+        for (inner_steps, is_chained) in [(8, false), (2, false), (8, true), (1, false)] {
+            let split = Split { inner_steps, is_chained, ..Split::new(8) };
+            let mut maps = Vec::new();
+            for steps in [[0, 1, 2, 3, 11, 16], [1, 3, 8, 10, 16, 17]] {
+                let mut map = Diagonals::new(slots);
+                for step in steps {
+                    map.insert(step, numbers(step as u8, slots)).unwrap();
+                }
+                maps.push(evaluator.prepare(&map, split, level, 2f64.powi(40)).unwrap());
+            }
+            let maps: Vec<_> = maps.iter().collect();
+            out.push(evaluator.transform_rescale(&maps, &[&x, &y]).unwrap());
+        }
+    }
+    out
 }

@@ -1,13 +1,12 @@
 //! Keys with their masks held and drawn at each use: the same results; keys from pieces of their bytes.
 
 use hushtable_rlwe::ckks::{
-    Bootstrap, BootstrapLevels, Ciphertext, Diagonals, Encrypted, Error, Evaluate, EvaluationKeys,
-    KeyReader, KeySpec, Masks, ModulusBits, Parameters, Split, key_bytes, key_memory_bytes,
-    write_keys,
+    Bootstrap, BootstrapLevels, Encrypted, Error, Evaluate, EvaluationKeys, KeyReader, KeySpec,
+    Masks, ModulusBits, Parameters, key_bytes, key_memory_bytes, write_keys,
 };
 use hushtable_rlwe::ring::Platform;
 
-use super::fixtures::{Client, largest_error, numbers, of_bits, source};
+use super::fixtures::{Client, key_switches, largest_error, numbers, of_bits, source, words};
 
 const SLOTS: usize = 256;
 const LEVEL: usize = 3;
@@ -38,39 +37,6 @@ fn bytes(client: &Client, spec: &KeySpec) -> Vec<u8> {
     bytes
 }
 
-fn words(x: &Ciphertext) -> Vec<u64> {
-    [x.parts().mask.values(), x.parts().body.values()].concat()
-}
-
-/// Every operation that switches by a key, at its level and at one below.
-fn results(evaluator: &mut Encrypted, [x, y]: [&Ciphertext; 2]) -> Vec<Ciphertext> {
-    let mut out = Vec::new();
-    for level in [x.level(), x.level() - 1] {
-        let [mut x, mut y] = [x.clone(), y.clone()];
-        evaluator.drop_to(&mut x, level).unwrap();
-        evaluator.drop_to(&mut y, level).unwrap();
-        out.push(evaluator.multiply(&x, &y).unwrap());
-        out.push(evaluator.square_rescale(&x).unwrap());
-        out.push(evaluator.rotate(&x, 5).unwrap());
-        out.extend(evaluator.rotate_many(&x, &[1, 0, 2]).unwrap());
-        out.push(evaluator.conjugate(&x).unwrap());
-        for (inner_steps, is_chained) in [(8, false), (2, false), (8, true), (1, false)] {
-            let split = Split { inner_steps, is_chained, ..Split::new(8) };
-            let mut maps = Vec::new();
-            for steps in [[0, 1, 2, 3, 11, 16], [1, 3, 8, 10, 16, 17]] {
-                let mut map = Diagonals::new(SLOTS);
-                for step in steps {
-                    map.insert(step, numbers(step as u8, SLOTS)).unwrap();
-                }
-                maps.push(evaluator.prepare(&map, split, level, 2f64.powi(40)).unwrap());
-            }
-            let maps: Vec<_> = maps.iter().collect();
-            out.push(evaluator.transform_rescale(&maps, &[&x, &y]).unwrap());
-        }
-    }
-    out
-}
-
 #[test]
 fn results_are_the_same_whether_masks_are_held_or_drawn() {
     let bits = ModulusBits { first: 50, level: 40, special: 50 };
@@ -86,7 +52,7 @@ fn results_are_the_same_whether_masks_are_held_or_drawn() {
         };
         let [x, y] = [1, 2].map(|number| client.encrypt(&numbers(number, SLOTS), LEVEL));
         let [held, drawn] = keys(&client, &spec)
-            .map(|keys| results(&mut Encrypted::new(&client.encoder, &keys), [&x, &y]));
+            .map(|keys| key_switches(&mut Encrypted::new(&client.encoder, &keys), [&x, &y]));
         assert_eq!(held.len(), drawn.len());
         for (number, (held, drawn)) in held.iter().zip(&drawn).enumerate() {
             assert!(words(held) == words(drawn), "result {number}");

@@ -4,6 +4,7 @@ mod bootstrap;
 mod circuits;
 mod clear;
 mod complex;
+mod crew;
 mod distinguisher;
 mod encoding;
 mod encrypted;
