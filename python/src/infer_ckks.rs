@@ -8,7 +8,7 @@ use hushtable_infer::dlrm::planner::{self, Alternative, Prediction};
 use hushtable_infer::dlrm::simulate::{self, Mode};
 use hushtable_infer::dlrm::spec::Activation;
 use hushtable_infer::dlrm::weights::{Tensor, Tensors};
-use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Goal, Keys, Plan, Terms, Weights};
+use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Goal, Keys, Masks, Plan, Terms, Weights};
 use hushtable_infer::{NoiseSource, Platform};
 use hushtable_table::model::Model;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1, PyReadonlyArray2};
@@ -214,10 +214,9 @@ impl NativeCkksModel {
 
     fn encrypted(&self) -> Result<Encrypted, Failure> {
         let engine = Engine::new(&self.plan, &self.weights, Platform::detect())?;
-        let client = Client::new(engine.terms().clone())?;
-        let mut bytes = Vec::new();
-        client.keys().for_each(|chunk| bytes.extend_from_slice(chunk));
-        let keys = engine.keys(&bytes)?;
+        let mut reader = engine.key_reader(Masks::Held)?;
+        let client = Client::giving(engine.terms().clone(), |piece| reader.push(piece))?;
+        let keys = reader.finish()?;
         Ok(Encrypted { engine, client, keys })
     }
 }

@@ -1,5 +1,5 @@
-//! Times encrypted recommendation: `infer_speed MODEL [RUNS [THRESHOLD [MAP_BYTES]]]` with a name of
-//! `bench::PUBLISHED`, of which THRESHOLD counts for Criteo's; `infer_speed lookup [RUNS]`; `infer_speed calibrate MACHINE` prints a table of costs.
+//! Times encrypted recommendation: `infer_speed MODEL [RUNS [THRESHOLD [MAP_BYTES [drawn]]]]` with a name of
+//! `bench::PUBLISHED`, of which THRESHOLD counts for Criteo's, and keys without masks where they are `drawn`; `infer_speed lookup [RUNS]`; `infer_speed calibrate MACHINE` prints a table of costs.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use hushtable_infer::dlrm::bench::{
 };
 use hushtable_infer::dlrm::cost::{CostTable, calibrate};
 use hushtable_infer::dlrm::planner::{Prediction, describe};
-use hushtable_infer::dlrm::{Goal, MAP_BYTES_MAX, plan};
+use hushtable_infer::dlrm::{Goal, MAP_BYTES_MAX, Masks, plan};
 use hushtable_rlwe::ring::Platform;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -36,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", describe(&plan, &Prediction::of(&plan, &costs, Platform::detect())?));
     let runs = argument(1).parse().unwrap_or(3);
     let map_bytes_max = argument(3).parse().unwrap_or(MAP_BYTES_MAX);
-    let measured = measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)?;
+    let masks = if argument(4) == "drawn" { Masks::Drawn } else { Masks::Held };
+    let measured = measure(&dlrm, &weights, &plan, &costs, runs, masks, map_bytes_max)?;
     println!("{}", serde_json::to_string_pretty(&measured)?);
     Ok(())
 }

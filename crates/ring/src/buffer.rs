@@ -21,6 +21,11 @@ impl Buffer {
         Self { values, start, length }
     }
 
+    /// Leaves the first `length` numbers, where there are more; the memory stays.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+
     /// Bytes of memory that it takes, more than its numbers have: allocators give out size classes,
     /// four to a doubling, and need about an eighth around them (as mimalloc does, measured).
     pub fn memory_bytes(&self) -> usize {

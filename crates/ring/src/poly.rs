@@ -84,7 +84,12 @@ impl<F: Form> Poly<F> {
         Poly { values: self.values, degree: self.degree, form: PhantomData }
     }
 
-    /// The first `limbs` residues.
+    /// Leaves the first `limbs` residues, 1 or more, where there are more; the memory stays.
+    pub fn truncate(&mut self, limbs: usize) {
+        self.values.truncate(limbs.max(1) * self.degree);
+    }
+
+    /// A copy of the first `limbs` residues.
     ///
     /// # Panics
     /// If there are fewer.

@@ -1,7 +1,7 @@
 //! What an encrypted prediction takes, of models of published shapes.
 
-use hushtable_infer::dlrm::MAP_BYTES_MAX;
 use hushtable_infer::dlrm::bench::{PUBLISHED, Published, measure_published};
+use hushtable_infer::dlrm::{MAP_BYTES_MAX, Masks};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -13,15 +13,25 @@ pub(crate) fn infer_models() -> Vec<&'static str> {
 }
 
 /// Plans the published model of this name, answers `runs` encrypted queries on this thread, and compares with
-/// the model in the clear; what that took, as JSON.
+/// the model in the clear; what that took, as JSON. The server holds the masks of its keys, or draws them:
+/// `masks` is held or drawn.
 #[pyfunction]
-#[pyo3(signature = (*, model, runs))]
-pub(crate) fn infer_seconds(py: Python<'_>, model: &str, runs: usize) -> PyResult<String> {
+#[pyo3(signature = (*, model, runs, masks="held"))]
+pub(crate) fn infer_seconds(
+    py: Python<'_>,
+    model: &str,
+    runs: usize,
+    masks: &str,
+) -> PyResult<String> {
     let published = Published::named(model).ok_or_else(|| {
         let possible = infer_models().join(", ");
         Failure::config(format!("model is {model:?}, but must be {possible}"))
     })?;
-    let measured = py.detach(|| measure_published(published, runs, MAP_BYTES_MAX));
+    let masks = Masks::ALL.into_iter().find(|own| own.name() == masks).ok_or_else(|| {
+        let possible = Masks::ALL.map(Masks::name).join(" or ");
+        Failure::config(format!("masks is {masks:?}, but must be {possible}"))
+    })?;
+    let measured = py.detach(|| measure_published(published, runs, masks, MAP_BYTES_MAX));
     let measured = measured.map_err(Failure::from)?;
     Ok(serde_json::to_string(&measured).map_err(|error| Failure::new("Error", error))?)
 }

@@ -1,11 +1,11 @@
 //! Models of the published shapes with weights of their own, and what answering them takes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec,
-    Parameters, Split, Transform, decrypt, encrypt, wire,
+    Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, Masks, ModulusBits,
+    ParameterSpec, Parameters, Split, Transform, decrypt, encrypt, wire,
 };
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 use serde::Serialize;
@@ -208,6 +208,8 @@ pub struct Measured {
     pub down_bytes: usize,
     /// Bytes that are uploaded once.
     pub key_bytes: usize,
+    /// Whether the server holds the keys' masks or draws them at each use.
+    pub masks: &'static str,
     /// Memory that the keys take on the server.
     pub key_memory_bytes: usize,
     /// Milliseconds of making keys, once.
@@ -233,7 +235,8 @@ pub struct Measured {
     pub read_bytes: usize,
 }
 
-/// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest.
+/// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest. Keys go
+/// from the client to the server as they are made: what is in memory is a server's, and a client's secret.
 ///
 /// # Errors
 /// As planning, compiling and answering; [`Error::Range`] for weights that leave an activation's range,
@@ -244,6 +247,7 @@ pub fn measure(
     plan: &Plan,
     costs: &CostTable,
     runs: usize,
+    masks: Masks,
     map_bytes_max: usize,
 ) -> Result<Measured, Error> {
     let platform = Platform::detect();
@@ -253,10 +257,16 @@ pub fn measure(
     let engine = Engine::with_memory(plan, weights, platform, map_bytes_max)?;
     let prepare_ms = since(start);
     let terms = Terms::parse(&engine.terms().to_bytes(), platform)?;
+    let (mut reader, mut reading) = (engine.key_reader(masks)?, Duration::ZERO);
     let start = Instant::now();
-    let client = Client::new(terms)?;
-    let keygen_ms = since(start);
-    let keys = engine.keys(&client.keys().collect::<Vec<_>>().concat())?;
+    let client = Client::giving(terms, |piece| {
+        let start = Instant::now();
+        let taken = reader.push(piece);
+        reading += start.elapsed();
+        taken
+    })?;
+    let keygen_ms = since(start) - reading.as_secs_f64() * 1e3;
+    let keys = reader.finish()?;
     let (mut client_ms, mut server_ms, mut error) = (f64::INFINITY, f64::INFINITY, 0.0f64);
     let mut relu_distance = dlrm.spec().relu_degree.map(|_| 0.0f64);
     for run in 0..runs.max(1) {
@@ -286,6 +296,7 @@ pub fn measure(
         up_bytes: predicted.query_bytes,
         down_bytes: predicted.answer_bytes,
         key_bytes: predicted.key_bytes,
+        masks: masks.name(),
         key_memory_bytes: keys.memory_bytes(),
         keygen_ms,
         prepare_ms,
@@ -329,6 +340,7 @@ fn distance(found: f64, expected: f64) -> Result<f64, Error> {
 pub fn measure_published(
     model: Published,
     runs: usize,
+    masks: Masks,
     map_bytes_max: usize,
 ) -> Result<Measured, Error> {
     let dlrm = model.dlrm()?;
@@ -337,7 +349,7 @@ pub fn measure_published(
     // As whoever compiles such a model has it.
     let platform = Platform::detect();
     let plan = plan_precisely(&dlrm, &weights, Goal::default(), &costs, platform)?;
-    measure(&dlrm, &weights, &plan, &costs, runs, map_bytes_max)
+    measure(&dlrm, &weights, &plan, &costs, runs, masks, map_bytes_max)
 }
 
 /// What one lookup of 26 embeddings in tables of 59,904 rows took.

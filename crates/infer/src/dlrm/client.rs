@@ -20,6 +20,7 @@ pub struct Client {
     terms: Terms,
     encoder: Encoder,
     secret: SecretKey,
+    /// None where they were given away as they were made.
     keys: Vec<u8>,
     key_id: [u8; 32],
 }
@@ -33,27 +34,57 @@ impl Client {
         Self::draw(terms, &mut NoiseSource::from_os()?)
     }
 
+    /// As [`new`](Self::new), but the keys are given to `sink` as they are made, in pieces of any length, and
+    /// are not kept: [`keys`](Self::keys) has none. For who has the server in its own process.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and what `sink` says first, after which it gets no more.
+    pub fn giving(
+        terms: Terms,
+        sink: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        Self::draw_to(terms, &mut NoiseSource::from_os()?, sink)
+    }
+
     /// The client that `source` gives, for known answers.
     ///
     /// # Errors
     /// [`Error::Ckks`].
     #[doc(hidden)]
     pub fn draw(terms: Terms, source: &mut NoiseSource) -> Result<Self, Error> {
+        let mut keys = Vec::with_capacity(terms.key_bytes()?);
+        let client = Self::draw_to(terms, source, |piece| {
+            keys.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(Self { keys, ..client })
+    }
+
+    fn draw_to(
+        terms: Terms,
+        source: &mut NoiseSource,
+        mut sink: impl FnMut(&[u8]) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let parameters = terms.parameters();
         let secret = SecretKey::draw(parameters.lattice().key_ring(), source);
         let encoder = Encoder::new(parameters);
-        let mut keys = Vec::with_capacity(terms.key_bytes()?);
-        keys.extend(terms.plan());
+        let (mut hasher, mut taken) = (blake3::Hasher::new(), Ok(()));
+        let mut give = |piece: &[u8]| {
+            if taken.is_ok() {
+                hasher.update(piece);
+                taken = sink(piece);
+            }
+        };
+        give(&terms.plan());
         // Keys and this have seeds of their own: no two masks are the same.
         let (seed, zero) = (source.seed(), encoder.encode_real(&[0.0], 0, parameters.scale())?);
         let zero = encrypt(parameters, &secret, &zero, &seed, 0, source)?;
-        keys.extend(zero.to_fresh_bytes(parameters, &seed, 0)?);
+        give(&zero.to_fresh_bytes(parameters, &seed, 0)?);
         let seed = source.seed();
-        write_keys(parameters, &secret, terms.key_spec(), &seed, source, |bytes| {
-            keys.extend_from_slice(bytes);
-        })?;
-        let key_id = *blake3::hash(&keys).as_bytes();
-        Ok(Self { terms, encoder, secret, keys, key_id })
+        write_keys(parameters, &secret, terms.key_spec(), &seed, source, give)?;
+        taken?;
+        let key_id = *hasher.finalize().as_bytes();
+        Ok(Self { terms, encoder, secret, keys: Vec::new(), key_id })
     }
 
     /// A client of the terms that a server announced.
@@ -74,7 +105,8 @@ impl Client {
         self.key_id
     }
 
-    /// The keys that are uploaded once, in pieces of at most [`KEY_CHUNK_BYTES`].
+    /// The keys that are uploaded once, in pieces of at most [`KEY_CHUNK_BYTES`]; none of a client that was made by
+    /// [`giving`](Self::giving) them.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.keys.chunks(KEY_CHUNK_BYTES)
     }

@@ -73,20 +73,17 @@ impl<P, T> Compiled<P, T> {
         let parameters = evaluator.parameters().clone();
         let scale = parameters.scale();
         let mut inputs = Vec::new();
-        for (index, input) in plan.inputs.iter().enumerate() {
-            let (mut maps, mut room) = (Vec::new(), memory_bytes_max);
-            for number in 0..input.ciphertexts {
-                let map = numbers.input_map(index, number)?;
-                let split = plan.input_turn(index).split(plan.users);
-                let bytes = evaluator.prepared_bytes(&map, split, input.level)?;
-                let Some(rest) = room.checked_sub(bytes) else {
-                    maps = Vec::new();
-                    break;
-                };
-                room = rest;
-                maps.push(prepare_input(plan, evaluator, index, &map)?);
-            }
-            inputs.push(maps);
+        for index in 0..plan.inputs.len() {
+            // All or none, which is known before the first is made.
+            inputs.push(match fits(plan, &numbers, evaluator, index, memory_bytes_max)? {
+                true => {
+                    let make = |number| {
+                        prepare_input(plan, evaluator, index, &numbers.input_map(index, number)?)
+                    };
+                    (0..plan.inputs[index].ciphertexts).map(make).collect::<Result<_, Error>>()?
+                }
+                false => Vec::new(),
+            });
         }
         let mut links = Vec::new();
         // What a link gets has this scale.
@@ -144,8 +141,8 @@ impl<P, T> Compiled<P, T> {
         &self.plan
     }
 
-    /// Computes: `xs` are the inputs' ciphertexts, one input after the other. In the mean of a user's
-    /// slots is the logit.
+    /// Computes: `xs` are the inputs' ciphertexts, one input after the other, each dropped as soon as it was
+    /// used. In the mean of a user's slots is the logit.
     ///
     /// # Errors
     /// [`Error::Count`] for another number of ciphertexts, [`Error::Ckks`] for one of another level or
@@ -153,14 +150,14 @@ impl<P, T> Compiled<P, T> {
     pub fn run<E>(
         &self,
         evaluator: &mut E,
-        xs: &[E::Ciphertext],
+        xs: Vec<E::Ciphertext>,
         watch: &mut Watch<'_, E::Ciphertext>,
     ) -> Result<E::Ciphertext, Error>
     where
         E: Evaluate<Plaintext = P, Transform = T>,
     {
         let plan = &self.plan;
-        let xs = self.split(evaluator, xs)?;
+        let mut xs = self.split(evaluator, xs)?;
         let mut hidden: Option<E::Ciphertext> = None;
         for (index, (link, planned)) in self.links.iter().zip(&plan.links).enumerate() {
             evaluator.enter(&plan.chain.links[index].name);
@@ -174,11 +171,11 @@ impl<P, T> Compiled<P, T> {
                     x
                 }
                 (None, Some(hidden)) => self.dot(evaluator, hidden)?,
-                _ => self.input(evaluator, 0, xs[0])?,
+                _ => self.input(evaluator, 0, &std::mem::take(&mut xs[0]))?,
             };
             if index == plan.chain.join && xs.len() > 1 {
                 evaluator.enter("embeddings");
-                let mut looked_up = self.input(evaluator, 1, xs[1])?;
+                let mut looked_up = self.input(evaluator, 1, &std::mem::take(&mut xs[1]))?;
                 if let (Embedding::Lookup(map), EmbeddingPlan::Lookup { turn }) =
                     (&self.embedding, &plan.embedding)
                 {
@@ -209,20 +206,20 @@ impl<P, T> Compiled<P, T> {
     }
 
     /// The ciphertexts of each input, checked.
-    fn split<'x, E: Evaluate>(
+    fn split<E: Evaluate>(
         &self,
         evaluator: &E,
-        xs: &'x [E::Ciphertext],
-    ) -> Result<Vec<&'x [E::Ciphertext]>, Error> {
+        xs: Vec<E::Ciphertext>,
+    ) -> Result<Vec<Vec<E::Ciphertext>>, Error> {
         let expected = self.plan.inputs.iter().map(|input| input.ciphertexts).sum();
         if xs.len() != expected {
             return Err(Error::Count { what: "ciphertexts", expected, found: xs.len() });
         }
-        let (mut rest, mut split) = (xs, Vec::new());
+        let (mut rest, mut split) = (xs.into_iter(), Vec::new());
         let scale = evaluator.parameters().scale();
         for input in &self.plan.inputs {
-            let (own, others) = rest.split_at(input.ciphertexts);
-            for x in own {
+            let own: Vec<_> = rest.by_ref().take(input.ciphertexts).collect();
+            for x in &own {
                 let operation = "read an input";
                 let (found, expected) = (evaluator.level(x), input.level);
                 if found != expected {
@@ -236,7 +233,6 @@ impl<P, T> Compiled<P, T> {
                 }
             }
             split.push(own);
-            rest = others;
         }
         Ok(split)
     }
@@ -321,6 +317,25 @@ fn fold<E: Evaluate>(
         evaluator.fold(x, turn.fold_step * users, turn.fold_count)?;
     }
     Ok(())
+}
+
+/// Whether all maps of input `input` take no more than `memory_bytes_max` of memory.
+fn fits<E: Evaluate>(
+    plan: &Plan,
+    numbers: &Numbers,
+    evaluator: &E,
+    input: usize,
+    memory_bytes_max: usize,
+) -> Result<bool, Error> {
+    let (own, split) = (&plan.inputs[input], plan.input_turn(input).split(plan.users));
+    let mut room = memory_bytes_max;
+    for number in 0..own.ciphertexts {
+        let bytes =
+            evaluator.prepared_bytes(&numbers.input_map(input, number)?, split, own.level)?;
+        let Some(rest) = room.checked_sub(bytes) else { return Ok(false) };
+        room = rest;
+    }
+    Ok(true)
 }
 
 /// Prepares `map`, one of those of input `input`.

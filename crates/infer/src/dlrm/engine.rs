@@ -1,13 +1,14 @@
 //! The server's half: keys and queries to answers.
 
 use hushtable_rlwe::ckks::{
-    Ciphertext, Encoder, Encrypted, EvaluationKeys, KeySpec, Plaintext, Transform, wire,
+    Ciphertext, Encoder, Encrypted, EvaluationKeys, KeySpec, Masks, Plaintext, Transform, wire,
 };
 use hushtable_rlwe::pack::{pack, pack_poly};
 use hushtable_rlwe::ring::{NoiseSource, Platform};
 
 use super::compile::Compiled;
 use super::error::Error;
+use super::keys::{Keys, KeysReader};
 use super::plan::Plan;
 use super::terms::{PLAN_BYTES, Terms};
 use super::weights::Weights;
@@ -22,20 +23,6 @@ pub struct Engine {
     terms: Terms,
     encoder: Encoder,
     compiled: Compiled<Plaintext, Transform>,
-}
-
-/// A client's keys.
-pub struct Keys {
-    keys: EvaluationKeys,
-    /// An encryption of zero at level 0.
-    zero: Ciphertext,
-}
-
-impl Keys {
-    /// Bytes of memory that they take.
-    pub fn memory_bytes(&self) -> usize {
-        self.keys.memory_bytes() + self.zero.memory_bytes()
-    }
 }
 
 impl Engine {
@@ -79,18 +66,25 @@ impl Engine {
         self.compiled.plan()
     }
 
-    /// Reads a client's keys.
+    /// Reads a client's keys, and holds their masks.
     ///
     /// # Errors
     /// [`Error::Bytes`], [`Error::OtherPlan`], [`Error::Core`], [`Error::Ckks`].
     pub fn keys(&self, bytes: &[u8]) -> Result<Keys, Error> {
-        let (terms, parameters) = (&self.terms, self.terms.parameters());
-        let rest = terms.open("keys", terms.key_bytes()?, bytes)?;
-        let (zero, rest) = rest.split_at(terms.zero_bytes());
-        let zero = Ciphertext::parse(parameters, zero)?;
-        zero.expect("read keys", 0, parameters.scale())?;
-        let keys = EvaluationKeys::parse(parameters, terms.key_spec(), rest)?;
-        Ok(Keys { keys, zero })
+        // The length comes first: of bytes that are cut off, it says more than what they hold.
+        self.terms.open("keys", self.terms.key_bytes()?, bytes)?;
+        let mut reader = self.key_reader(Masks::Held)?;
+        reader.push(bytes)?;
+        reader.finish()
+    }
+
+    /// What reads a client's keys in pieces, and holds their masks or draws them at each use. Answers are the
+    /// same.
+    ///
+    /// # Errors
+    /// [`Error::Ckks`] never: the terms were checked.
+    pub fn key_reader(&self, masks: Masks) -> Result<KeysReader, Error> {
+        KeysReader::new(&self.terms, masks)
     }
 
     /// Answers a query.
@@ -107,6 +101,20 @@ impl Engine {
     /// [`Error::Bytes`], [`Error::OtherPlan`], [`Error::Core`]; [`Error::Ckks`] for a ciphertext of
     /// another level or scale.
     pub fn answer(&self, keys: &Keys, query: &[u8]) -> Result<Vec<u8>, Error> {
+        self.answer_from(keys, query, &mut NoiseSource::from_os()?)
+    }
+
+    /// As [`answer`](Self::answer), hidden with randomness from `source`.
+    ///
+    /// # Errors
+    /// As [`answer`](Self::answer).
+    #[doc(hidden)]
+    pub fn answer_from(
+        &self,
+        keys: &Keys,
+        query: &[u8],
+        source: &mut NoiseSource,
+    ) -> Result<Vec<u8>, Error> {
         let (terms, parameters) = (&self.terms, self.terms.parameters());
         let mut rest = terms.open("query", terms.query_bytes(), query)?;
         let mut xs = Vec::with_capacity(terms.ciphertexts());
@@ -119,9 +127,9 @@ impl Engine {
             }
         }
         let mut evaluator = Encrypted::new(&self.encoder, &keys.keys);
-        let answer = self.compiled.run(&mut evaluator, &xs, &mut |_, _| Ok(()))?;
+        let answer = self.compiled.run(&mut evaluator, xs, &mut |_, _| Ok(()))?;
         answer.expect("answer", 0, parameters.scale())?;
-        self.hide(keys, &answer, &mut NoiseSource::from_os()?)
+        self.hide(keys, &answer, source)
     }
 
     /// The answer's bytes.

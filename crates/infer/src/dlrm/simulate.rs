@@ -52,7 +52,7 @@ pub fn predict(
             let xs = vectors.map(|(values, level)| evaluator.vector(&values, level, scale));
             let xs = xs.collect::<Result<Vec<_>, _>>()?;
             let compiled = Compiled::new(plan, weights, &evaluator, usize::MAX)?;
-            let out = run(&compiled, &mut evaluator, &xs, users, |x| x.values())?;
+            let out = run(&compiled, &mut evaluator, xs, users, |x| x.values())?;
             out.values().to_vec()
         }
         Mode::Simulate(seed) => {
@@ -62,7 +62,7 @@ pub fn predict(
                 xs.push(evaluator.vector(&values, level, scale)?);
             }
             let compiled = Compiled::new(plan, weights, &evaluator, usize::MAX)?;
-            let out = run(&compiled, &mut evaluator, &xs, users, |x| x.values())?;
+            let out = run(&compiled, &mut evaluator, xs, users, |x| x.values())?;
             out.values().to_vec()
         }
     };
@@ -94,7 +94,7 @@ pub fn trace(
     let mut evaluator = Traced::new(clear);
     // Maps of many ciphertexts are made as they are used: they need not all be in memory.
     let compiled = Compiled::new(plan, weights, &evaluator, 1 << 30)?;
-    compiled.run(&mut evaluator, &xs, &mut |_, _| Ok(()))?;
+    compiled.run(&mut evaluator, xs, &mut |_, _| Ok(()))?;
     Ok(evaluator.finish(name))
 }
 
@@ -124,7 +124,7 @@ pub fn precision_bits(
 fn run<E: Evaluate>(
     compiled: &Compiled<E::Plaintext, E::Transform>,
     evaluator: &mut E,
-    xs: &[E::Ciphertext],
+    xs: Vec<E::Ciphertext>,
     users: usize,
     values: impl Fn(&E::Ciphertext) -> &[f64],
 ) -> Result<E::Ciphertext, Error> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hushtable_rlwe::ckks::{KeySpec, Parameters, key_bytes, wire};
+use hushtable_rlwe::ckks::{
+    Ciphertext, KeySpec, Masks, Parameters, key_bytes, key_memory_bytes, wire,
+};
 use hushtable_rlwe::pack::{packed_bytes, poly_bytes};
 use hushtable_rlwe::ring::Platform;
 use serde::{Deserialize, Serialize};
@@ -276,6 +278,16 @@ impl Terms {
         Ok(PLAN_BYTES + self.zero_bytes() + keys)
     }
 
+    /// Bytes of memory that the keys take at a server, known before there are any.
+    ///
+    /// # Errors
+    /// [`Error::Ckks`].
+    pub fn key_memory_bytes(&self, masks: Masks) -> Result<usize, Error> {
+        let keys = key_memory_bytes(&self.parameters, &self.keys, masks)?;
+        let zero = hushtable_rlwe::Ciphertext::zero(self.parameters.ring(0)).memory_bytes();
+        Ok(keys + size_of::<Ciphertext>() + zero)
+    }
+
     /// Bytes of a query.
     pub fn query_bytes(&self) -> usize {
         let each = self.announced.inputs.iter().map(|input| {
@@ -321,11 +333,21 @@ impl Terms {
         else {
             return Err(Error::Bytes { what, expected, found: bytes.len() });
         };
+        self.check_plan(what, plan)?;
+        Ok(rest)
+    }
+
+    /// Refuses what names another plan.
+    pub(super) fn check_plan(
+        &self,
+        what: &'static str,
+        plan: &[u8; PLAN_BYTES],
+    ) -> Result<(), Error> {
         if *plan != self.plan {
             let (expected, found) = (hex(&self.plan), hex(plan));
             return Err(Error::OtherPlan { what, expected, found });
         }
-        Ok(rest)
+        Ok(())
     }
 }
 

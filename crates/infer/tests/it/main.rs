@@ -12,6 +12,7 @@ mod hybrid_lies;
 mod hybrid_networks;
 mod hybrid_session;
 mod hybrid_views;
+mod keys_read;
 mod linear_vectors;
 mod models;
 mod plans;

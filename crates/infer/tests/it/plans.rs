@@ -109,7 +109,7 @@ fn run(plan: &Plan, weights: &Weights, keys: &KeySpec) -> Result<(), Error> {
         let x = clear.vector(&[0.0], input.level, parameters.scale())?;
         xs.extend(std::iter::repeat_n(x, input.ciphertexts));
     }
-    compiled.run(&mut clear, &xs, &mut |_, _| Ok(())).map(|_| ())
+    compiled.run(&mut clear, xs, &mut |_, _| Ok(())).map(|_| ())
 }
 
 #[test]

@@ -49,8 +49,14 @@ impl<'a> Encrypted<'a> {
 
     /// A ciphertext of `level` of any content.
     fn take(&mut self, level: usize) -> crate::Ciphertext {
-        let spare = self.spare[level].pop();
-        spare.unwrap_or_else(|| crate::Ciphertext::zero(self.parameters().ring(level)))
+        // One of a higher level serves as well: its memory is there.
+        let mut spare = self.spare[level..].iter_mut();
+        let Some(mut found) = spare.find_map(Vec::pop) else {
+            return crate::Ciphertext::zero(self.parameters().ring(level));
+        };
+        found.mask.truncate(level + 1);
+        found.body.truncate(level + 1);
+        found
     }
 
     /// A copy of the limbs up to `level`, over room that is there already.

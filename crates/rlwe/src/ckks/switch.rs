@@ -111,6 +111,8 @@ impl Words {
     /// `length` numbers of any content.
     pub fn take(&mut self, length: usize) -> &mut [u64] {
         if self.0.len() < length {
+            // What was there goes first: both together are never needed.
+            self.0 = Buffer::zeroed(0);
             self.0 = Buffer::zeroed(length);
         }
         &mut self.0[..length]

@@ -40,6 +40,17 @@ pub enum Masks {
 }
 
 impl Masks {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Held, Self::Drawn];
+
+    /// What it is called: `held` or `drawn`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Drawn => "drawn",
+        }
+    }
+
     /// Sides of a row that are held.
     pub(super) fn sides(self) -> usize {
         match self {

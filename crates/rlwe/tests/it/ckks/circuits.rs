@@ -1,8 +1,8 @@
 //! Circuits on ciphertexts, in the clear and simulated: equal values, levels and scales, equal errors.
 
 use hushtable_rlwe::ckks::{
-    Approximation, Basis, Clear, Diagonals, Encrypted, Error, Evaluate, Parameters, Polynomial,
-    Simulated, Split,
+    Approximation, Basis, Ciphertext, Clear, Diagonals, Encrypted, Error, Evaluate, Parameters,
+    Polynomial, Simulated, Split,
 };
 
 use super::fixtures::{Client, deviation, largest_error, numbers, parameters};
@@ -267,4 +267,31 @@ fn relu_on_ciphertexts_is_its_composition() {
     // Of ReLU itself, it is what the approximation leaves.
     let wanted: Vec<f64> = values.iter().map(|t| (8.0 * t).max(0.0)).collect();
     assert!(largest_error(&found, &wanted) < relu.error() + 2f64.powf(-bits));
+}
+
+#[test]
+fn results_in_the_room_of_used_ciphertexts_are_what_they_are_in_fresh_room() {
+    let params = parameters(1 << 11, 42, 6);
+    let mut client = Client::new(&params, 43);
+    let keys = client.keys(&[1]);
+    let encoder = client.encoder.clone();
+    let [a, b] = [1, 2].map(|number| client.encrypt(&numbers(number, 1024), 4));
+    let used: Vec<_> = (0..=6).map(|level| client.encrypt(&numbers(3, 16), level)).collect();
+    let compute = |used: &[Ciphertext]| {
+        let mut evaluator = Encrypted::new(&encoder, &keys);
+        used.iter().cloned().for_each(|x| evaluator.recycle(x));
+        let product = evaluator.multiply_rescale(&a, &b).unwrap();
+        let turned = evaluator.rotate(&product, 1).unwrap();
+        let lower = evaluator.lowered(&turned, 1).unwrap();
+        [product, turned, lower]
+    };
+    let bytes = |all: &[Ciphertext; 3]| all.each_ref().map(|x| x.to_bytes(&params));
+    let fresh = compute(&[]);
+    for used in [&used[..], &used[5..], &used[..2]] {
+        assert!(bytes(&compute(used)) == bytes(&fresh), "{} used", used.len());
+    }
+    // The lowest that has the levels is taken, and nothing fresh where one is left.
+    let memory = compute(&used[5..]).map(|x| x.memory_bytes());
+    assert_eq!(memory[..2], [used[5].memory_bytes(), used[6].memory_bytes()]);
+    assert_eq!(memory[2], fresh[2].memory_bytes());
 }
