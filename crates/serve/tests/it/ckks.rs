@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::{Certificates, Process, Running, in_time, until};
-use hushtable_infer::dlrm;
+use hushtable_infer::dlrm::{self, Masks};
 use hushtable_serve::wire::encrypted_inference_client::EncryptedInferenceClient;
 use hushtable_serve::wire::{PredictRequest, UploadHead, UploadKeysRequest};
 use hushtable_serve::{
@@ -316,7 +316,7 @@ async fn keys_of_another_plan_are_told_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_that_went_are_uploaded_again_and_those_without_room_are_refused() {
+async fn keys_that_went_are_uploaded_again() {
     let folder = TempDir::new().unwrap();
     let model = bundle(folder.path(), 1);
     let first = start(spec(&model));
@@ -340,18 +340,47 @@ async fn keys_that_went_are_uploaded_again_and_those_without_room_are_refused() 
     assert_eq!(server.metric("hushtable_client_keys_evicted_total").await, 1.0);
     let back = client.predict(1, &dense, &indices).await.unwrap();
     assert!(back.stats.sent_bytes > key_bytes);
-    let addr = server.addr;
-    server.stop().unwrap();
-
-    let network = NetworkSpec { addr, ..spec("").network };
-    let none = CkksServerSpec { network, keys_memory_bytes_max: memory - 1, ..spec(&model) };
-    let server = start(none);
-    let error = client.predict(1, &dense, &indices).await.unwrap_err();
-    let Some(KeysRefusal::KeysBudget { bytes, bytes_max }) = error.refused() else {
-        panic!("{error:?}")
-    };
-    assert_eq!((*bytes, *bytes_max), (memory, memory - 1));
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_kept_without_their_masks_where_one_client_s_would_not_fit() {
+    let folder = TempDir::new().unwrap();
+    let model = bundle(folder.path(), 1);
+    let terms = CkksServer::open(spec(&model)).unwrap().info().terms.clone();
+    let [held, drawn] = Masks::ALL.map(|masks| terms.key_memory_bytes(masks).unwrap());
+    assert!(10 * drawn < 6 * held, "{drawn} of {held}");
+    let (dense, indices) = features(1, 2);
+    let expected = logits(&model, &dense, &indices);
+    let of_memory = |bytes| CkksServerSpec { keys_memory_bytes_max: bytes, ..spec(&model) };
+    // A peer's share bounds one client's keys as well as the whole does.
+    let of_peer = CkksServerSpec { keys_bytes_per_peer_max: Some(held - 1), ..spec(&model) };
+    let without = ("drawn", drawn);
+    for (spec, (masks, each)) in [
+        (of_memory(held), ("held", held)),
+        (of_memory(held - 1), without),
+        (of_memory(drawn), without),
+        (of_peer, without),
+    ] {
+        let server = start(spec);
+        let client = connect(server.url()).await;
+        check(&client.predict(1, &dense, &indices).await.unwrap().logits, &expected);
+        let text = server.page("/metrics").await.1;
+        let name = format!(r#"hushtable_client_keys_each_bytes{{masks="{masks}"}}"#);
+        assert_eq!(common::metric_of(&text, &name), each as f64);
+        assert_eq!(common::metric_of(&text, "hushtable_client_keys_memory_bytes"), each as f64);
+        server.stop().unwrap();
+    }
+    let least = drawn.max(terms.key_bytes().unwrap());
+    let of_peer = CkksServerSpec { keys_bytes_per_peer_max: Some(least - 1), ..spec(&model) };
+    for (spec, setting, least) in [
+        (of_memory(drawn - 1), "keys_memory_bytes_max", drawn),
+        (of_peer, "keys_bytes_per_peer_max", least),
+    ] {
+        let refused = CkksServer::open(spec).err().unwrap();
+        let Error::Setting { name, value, min, .. } = refused else { panic!("{refused}") };
+        assert_eq!((name, value, min), (setting, least as u64 - 1, least as u64));
+    }
 }
 
 /// The limit is raised to what one upload takes: large keys met it, and were told for ever that the server is busy.

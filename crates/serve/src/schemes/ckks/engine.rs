@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hushtable_infer::Platform;
 use hushtable_infer::dlrm::simulate::{self, Mode};
-use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Plan, Weights};
+use hushtable_infer::dlrm::{self, Client, Dlrm, Engine, Masks, Plan, Weights};
 use hushtable_table::model::Model;
 
 use super::CkksInfo;
@@ -18,6 +18,8 @@ use crate::schemes::plans::choose;
 pub(super) struct Computation {
     pub info: CkksInfo,
     pub engine: Engine,
+    /// How clients' keys are kept.
+    pub masks: Masks,
     probe: Probe,
 }
 
@@ -40,17 +42,17 @@ impl Computation {
         let (name, terms) = (model.manifest().name().to_owned(), engine.terms().clone());
         let info = CkksInfo::new(name, model.manifest().version(), terms, SOFTWARE.into())?;
         let probe = Probe::new(&plan, &weights)?;
-        Ok(Self { info, engine, probe })
+        Ok(Self { info, engine, masks: Masks::default(), probe })
     }
 
     /// Computes an encrypted query as a client would make it, and compares with the model in the clear.
     /// How long it took.
     pub fn check(&self) -> Result<Duration, Error> {
         let Probe { dense, indices, logit } = &self.probe;
-        let client = Client::new(self.info.terms.clone())?;
-        let mut bytes = Vec::with_capacity(self.info.key_bytes());
-        client.keys().for_each(|chunk| bytes.extend_from_slice(chunk));
-        let keys = self.engine.keys(&bytes)?;
+        // The keys are in memory once, as a client's are.
+        let mut reader = self.engine.key_reader(self.masks)?;
+        let client = Client::giving(self.info.terms.clone(), |piece| reader.push(piece))?;
+        let keys = reader.finish()?;
         let query = client.query(dense, indices)?;
         let started = Instant::now();
         let answer = self.engine.answer(&keys, &query)?;

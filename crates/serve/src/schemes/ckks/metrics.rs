@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use hushtable_infer::dlrm::Masks;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,10 +19,17 @@ use crate::labels::TableLabel;
 pub(super) struct CkksMetrics {
     passes: PassFamilies,
     check_seconds: Family<TableLabel, Gauge<f64, AtomicU64>>,
+    key_bytes: Family<MasksLabel, Gauge>,
     /// Uploads that lost their place to a client that had fewer.
     pub displaced: Counter,
     /// Clients' keys.
     pub keys: KeyMetrics,
+}
+
+/// How keys are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MasksLabel {
+    masks: &'static str,
 }
 
 impl CkksMetrics {
@@ -31,6 +40,12 @@ impl CkksMetrics {
             "What one encrypted query took at the start",
             Unit::Seconds,
             self.check_seconds.clone(),
+        );
+        r.register_with_unit(
+            "client_keys_each",
+            "What one client's keys take in memory, with their masks held or drawn at each use",
+            Unit::Bytes,
+            self.key_bytes.clone(),
         );
         r.register(
             "displaced",
@@ -48,6 +63,12 @@ impl CkksMetrics {
     /// Says how long the self-check's query took.
     pub fn describe(&self, name: &str, pass: Duration) {
         self.check_seconds.get_or_create(&TableLabel::new(name)).set(pass.as_secs_f64());
+    }
+
+    /// Says how one client's keys are kept, and what memory they take.
+    pub fn describe_keys(&self, masks: Masks, memory_bytes: usize) {
+        let label = MasksLabel { masks: masks.name() };
+        self.key_bytes.get_or_create(&label).set(memory_bytes as i64);
     }
 }
 

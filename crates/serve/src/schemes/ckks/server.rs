@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hushtable_infer::dlrm::Masks;
 use hushtable_pir::Threads;
 use prometheus_client::registry::Registry;
 
@@ -36,8 +37,9 @@ impl CkksServer {
     /// names none of several; [`hushtable_infer::dlrm::Error`] for a plan that cannot be computed by; [`Error::Exposed`],
     /// [`Error::Setting`], [`Error::Pem`], [`Error::Tls`] for what else is wrong with `spec`.
     pub fn open(spec: CkksServerSpec) -> Result<Self, Error> {
-        let computation = Computation::open(&spec.model, spec.plan.as_deref())?;
+        let mut computation = Computation::open(&spec.model, spec.plan.as_deref())?;
         let (settings, network) = Settings::check(spec, &computation.info)?;
+        computation.masks = settings.masks;
         Ok(Self { network, settings, computation: Arc::new(computation) })
     }
 
@@ -86,13 +88,26 @@ fn offer(
     let spec = &settings.spec;
     let threads = Threads::new(spec.threads)?;
     let pass = threads.run(|| computation.check())?;
-    let info = &computation.info;
+    let (info, masks) = (&computation.info, computation.masks);
     metrics.describe(&info.name, pass);
+    metrics.describe_keys(masks, settings.key_memory_bytes);
+    if masks == Masks::Drawn {
+        let with_masks = info.terms.key_memory_bytes(Masks::Held)?;
+        tracing::info!(
+            keys_memory_bytes_max = spec.keys_memory_bytes_max,
+            with_masks,
+            without = settings.key_memory_bytes,
+            "clients' keys are kept without their masks, because one client's would not fit with \
+             them: a query takes longer"
+        );
+    }
     tracing::info!(
         model = info.name,
         version = %info.version,
         plan = %info.plan,
         key_bytes = info.key_bytes(),
+        key_memory_bytes = settings.key_memory_bytes,
+        masks = masks.name(),
         query_bytes = info.query_bytes(),
         answer_bytes = info.answer_bytes(),
         threads = threads.count(),

@@ -36,7 +36,9 @@ impl KeyParser for Computation {
     type Error = dlrm::Error;
 
     fn parse(&self, bytes: &[u8]) -> Result<Keys, dlrm::Error> {
-        self.engine.keys(bytes)
+        let mut reader = self.engine.key_reader(self.masks)?;
+        reader.push(bytes)?;
+        reader.finish()
     }
 
     fn memory_bytes(&self, keys: &Keys) -> usize {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hushtable_infer::dlrm::Masks;
 use serde::{Deserialize, Serialize};
 
 use super::CHUNK_BYTES_MAX;
@@ -34,8 +35,8 @@ pub struct CkksServerSpec {
     /// keep them in memory only.
     #[serde(default)]
     pub keys_folder: Option<PathBuf>,
-    /// Most bytes of clients' keys in memory, where a client's take almost four times what it
-    /// uploads. 8 GiB by default.
+    /// Most bytes of clients' keys in memory, where a client's take two to four times what it uploads; where they
+    /// would not fit, all are kept without their masks, in half of that, and a query takes longer. 8 GiB by default.
     #[serde(default = "default_keys_memory_bytes_max")]
     pub keys_memory_bytes_max: usize,
     /// Most bytes of clients' keys in the folder. 64 GiB by default.
@@ -68,6 +69,9 @@ impl CkksServerSpec {
 pub(super) struct Settings {
     pub spec: CkksServerSpec,
     pub keys: KeyStoreSpec,
+    /// How clients' keys are kept, and bytes of memory that one client's take so.
+    pub masks: Masks,
+    pub key_memory_bytes: usize,
     pub message_bytes_max: usize,
 }
 
@@ -77,9 +81,17 @@ impl Settings {
         within("threads", spec.threads, 0..=4096)?;
         within("queue_queries_max", spec.queue_queries_max, 1..=1 << 16)?;
         let key_bytes = info.key_bytes();
-        within("keys_memory_bytes_max", spec.keys_memory_bytes_max, key_bytes..=1 << 50)?;
-        let of_peer = spec.keys_bytes_per_peer_max.unwrap_or(key_bytes);
-        within("keys_bytes_per_peer_max", of_peer, key_bytes..=1 << 50)?;
+        let of = |masks| info.terms.key_memory_bytes(masks);
+        let (held, drawn) = (of(Masks::Held)?, of(Masks::Drawn)?);
+        within("keys_memory_bytes_max", spec.keys_memory_bytes_max, drawn..=1 << 50)?;
+        let least = key_bytes.max(drawn);
+        let of_peer = spec.keys_bytes_per_peer_max.unwrap_or(least);
+        within("keys_bytes_per_peer_max", of_peer, least..=1 << 50)?;
+        let room = spec.keys_bytes_per_peer_max.unwrap_or(usize::MAX);
+        let (masks, key_memory_bytes) = match held <= room.min(spec.keys_memory_bytes_max) {
+            true => (Masks::Held, held),
+            false => (Masks::Drawn, drawn),
+        };
         within("keys_folder_bytes_max", spec.keys_folder_bytes_max, key_bytes..=1 << 50)?;
         let message_bytes_max = info.query_bytes().max(CHUNK_BYTES_MAX) + OVERHEAD_BYTES;
         let sent = key_bytes + key_bytes.div_ceil(CHUNK_BYTES_LEAST) * OVERHEAD_BYTES;
@@ -101,15 +113,12 @@ impl Settings {
             peer_bytes_max: PeerShare::of(
                 spec.keys_bytes_per_peer_max,
                 [spec.keys_memory_bytes_max, spec.keys_folder_bytes_max],
-                [PARSED_PER_KEY_BYTE * key_bytes, key_bytes],
+                [key_memory_bytes, key_bytes],
             ),
         };
-        Ok((Self { spec, keys, message_bytes_max }, network))
+        Ok((Self { spec, keys, masks, key_memory_bytes, message_bytes_max }, network))
     }
 }
-
-/// Bytes of parsed keys for one of uploaded ones, at most.
-const PARSED_PER_KEY_BYTE: usize = 4;
 
 /// Bytes that a query holds beside its request's: its answer.
 pub(super) fn held_bytes(info: &CkksInfo) -> usize {
