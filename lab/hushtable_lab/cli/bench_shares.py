@@ -249,6 +249,6 @@ def _measured(
 def _encrypted(seconds: float) -> dict[str, float]:
     """A prediction on encrypted features, by the plan with low thresholds, its fastest run."""
     note("the same shape on encrypted features")
-    measured = json_.loads(native.infer_seconds(model="criteo", runs=2))
+    measured = json_.loads(native.infer_seconds(model="criteo", users=1, runs=2, threads=1))
     encrypted = (measured["client_ms"] + measured["server_ms"]) / 1e3
     return {"encrypted_s": encrypted, "encrypted_over_shares": encrypted / seconds}

@@ -91,16 +91,16 @@ def row_select_floor(
     return Floor(memory, "memory", gb_per_s, one_ns)
 
 
-def ckks_floor(read_bytes: int, vectors: int) -> Floor:
-    """The least time of an operation on CKKS ciphertexts, on one thread.
+def ckks_floor(read_bytes: int, vectors: int, threads: int = 1) -> Floor:
+    """The least time of operations on CKKS ciphertexts.
 
     Its keys and prepared plaintexts are read once, and ``vectors`` times eight 52-bit
     multiplications are done: transforms, changes of basis, sums of products.
     """
-    gb_per_s = read_gb_per_s(read_bytes, 1) if read_bytes else None
+    gb_per_s = read_gb_per_s(read_bytes, threads) if read_bytes else None
     memory = 0.0 if gb_per_s is None else read_bytes / (gb_per_s * 1e9)
     one_ns = multiply_ns()
-    product = 0.0 if one_ns is None else vectors * one_ns * 1e-9
+    product = 0.0 if one_ns is None else vectors * one_ns * 1e-9 / min(threads, cores())
     bound = "ifma" if product > memory else "memory"
     return Floor(max(product, memory), bound, gb_per_s, one_ns)
 

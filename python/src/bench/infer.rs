@@ -2,6 +2,7 @@
 
 use hushtable_infer::dlrm::bench::{PUBLISHED, Published, measure_published};
 use hushtable_infer::dlrm::{MAP_BYTES_MAX, Masks};
+use hushtable_pir::Threads;
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -12,15 +13,17 @@ pub(crate) fn infer_models() -> Vec<&'static str> {
     PUBLISHED.into_iter().map(|model| model.name).collect()
 }
 
-/// Plans the published model of this name, answers `runs` encrypted queries on this thread, and compares with
-/// the model in the clear; what that took, as JSON. The server holds the masks of its keys, or draws them:
-/// `masks` is held or drawn.
+/// Plans the published model of this name, answers `runs` encrypted queries of `users` users on `threads`
+/// threads each, and compares with the model in the clear; what that took, as JSON. The server holds the masks
+/// of its keys, or draws them: `masks` is held or drawn.
 #[pyfunction]
-#[pyo3(signature = (*, model, runs, masks="held"))]
+#[pyo3(signature = (*, model, users, runs, threads, masks="held"))]
 pub(crate) fn infer_seconds(
     py: Python<'_>,
     model: &str,
+    users: usize,
     runs: usize,
+    threads: usize,
     masks: &str,
 ) -> PyResult<String> {
     let published = Published::named(model).ok_or_else(|| {
@@ -31,7 +34,12 @@ pub(crate) fn infer_seconds(
         let possible = Masks::ALL.map(Masks::name).join(" or ");
         Failure::config(format!("masks is {masks:?}, but must be {possible}"))
     })?;
-    let measured = py.detach(|| measure_published(published, runs, masks, MAP_BYTES_MAX));
-    let measured = measured.map_err(Failure::from)?;
+    let threads = match threads {
+        1 => None,
+        threads => Some(Threads::new(threads).map_err(Failure::from)?),
+    };
+    let measure =
+        || measure_published(published, users, runs, masks, MAP_BYTES_MAX, threads.as_ref());
+    let measured = py.detach(measure).map_err(Failure::from)?;
     Ok(serde_json::to_string(&measured).map_err(|error| Failure::new("Error", error))?)
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use hushtable_pir::Threads;
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
     Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec, Masks, ModulusBits,
@@ -196,6 +197,8 @@ pub fn synthetic_features(dlrm: &Dlrm, seed: u64) -> (Vec<f32>, Vec<u64>) {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Measured {
+    /// Users of a query.
+    pub users: usize,
     /// Milliseconds of the client: encrypting and opening.
     pub client_ms: f64,
     /// Milliseconds of the server.
@@ -235,8 +238,9 @@ pub struct Measured {
     pub read_bytes: usize,
 }
 
-/// Answers `runs` queries of a model on this thread and takes the fastest; the error is the largest. Keys go
-/// from the client to the server as they are made: what is in memory is a server's, and a client's secret.
+/// Answers `runs` queries of as many users as the plan has room for, on this thread or spread over those of its
+/// pool, and takes the fastest; the error is the largest. Keys go from the client to the server as they are
+/// made: what is in memory is a server's, and a client's secret.
 ///
 /// # Errors
 /// As planning, compiling and answering; [`Error::Range`] for weights that leave an activation's range,
@@ -270,7 +274,11 @@ pub fn measure(
     let (mut client_ms, mut server_ms, mut error) = (f64::INFINITY, f64::INFINITY, 0.0f64);
     let mut relu_distance = dlrm.spec().relu_degree.map(|_| 0.0f64);
     for run in 0..runs.max(1) {
-        let (dense, indices) = synthetic_features(dlrm, 77 + run as u64);
+        let first = 77 + (run * plan.users) as u64;
+        let users: Vec<_> =
+            (first..).take(plan.users).map(|seed| synthetic_features(dlrm, seed)).collect();
+        let dense: Vec<f32> = users.iter().flat_map(|(dense, _)| dense).copied().collect();
+        let indices: Vec<u64> = users.iter().flat_map(|(_, indices)| indices).copied().collect();
         let start = Instant::now();
         let query = client.query(&dense, &indices)?;
         let asked_ms = since(start);
@@ -280,16 +288,19 @@ pub fn measure(
         let start = Instant::now();
         let logits = client.open(&answer)?;
         client_ms = client_ms.min(asked_ms + since(start));
-        let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
-        let expected = forward(dlrm, weights, &dense, &indices)?;
-        check_ranges(weights, &expected)?;
-        error = error.max(distance(logits[0], expected.logit)?);
-        if let Some(largest) = &mut relu_distance {
-            let relu = forward_relu(dlrm, weights, &dense, &indices)?;
-            *largest = largest.max((relu.logit - expected.logit).abs());
+        for ((dense, indices), logit) in users.iter().zip(logits) {
+            let dense: Vec<f64> = dense.iter().map(|&value| f64::from(value)).collect();
+            let expected = forward(dlrm, weights, &dense, indices)?;
+            check_ranges(weights, &expected)?;
+            error = error.max(distance(logit, expected.logit)?);
+            if let Some(largest) = &mut relu_distance {
+                let relu = forward_relu(dlrm, weights, &dense, indices)?;
+                *largest = largest.max((relu.logit - expected.logit).abs());
+            }
         }
     }
     Ok(Measured {
+        users: plan.users,
         client_ms,
         server_ms,
         predicted_ms: predicted.server_ms,
@@ -333,23 +344,31 @@ fn distance(found: f64, expected: f64) -> Result<f64, Error> {
     Err(Error::Wrong { found, expected })
 }
 
-/// Plans and measures a published model with synthetic weights.
+/// Plans and measures a published model with synthetic weights and room for `users` users a query (rounded up
+/// to a power of two), each query on this thread or spread over `threads`.
 ///
 /// # Errors
 /// As [`measure`].
 pub fn measure_published(
     model: Published,
+    users: usize,
     runs: usize,
     masks: Masks,
     map_bytes_max: usize,
+    threads: Option<&Threads>,
 ) -> Result<Measured, Error> {
     let dlrm = model.dlrm()?;
     let weights = synthetic_weights(&dlrm, model.range, 1)?;
     let costs = CostTable::shipped()?;
     // As whoever compiles such a model has it.
     let platform = Platform::detect();
-    let plan = plan_precisely(&dlrm, &weights, Goal::default(), &costs, platform)?;
-    measure(&dlrm, &weights, &plan, &costs, runs, masks, map_bytes_max)
+    let goal = Goal { users, ..Goal::default() };
+    let plan = plan_precisely(&dlrm, &weights, goal, &costs, platform)?;
+    let measure = || measure(&dlrm, &weights, &plan, &costs, runs, masks, map_bytes_max);
+    match threads {
+        None => measure(),
+        Some(threads) => threads.run(measure),
+    }
 }
 
 /// What one lookup of 26 embeddings in tables of 59,904 rows took.

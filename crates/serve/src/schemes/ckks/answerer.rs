@@ -1,4 +1,5 @@
-//! What the scheduler runs: a model on encrypted features, each query on a thread of its own.
+//! What the scheduler runs: a model on encrypted features, each query begun on a thread of its own, which the
+//! others help where they have none.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

@@ -25,7 +25,8 @@ pub struct CkksServerSpec {
     /// `inflight_bytes_max` is raised to that, and `request_ms_max` to its time at 8 Mbit/s.
     #[serde(flatten)]
     pub network: NetworkSpec,
-    /// Threads that compute, each one query at a time; 0 (the default) for one a core.
+    /// Threads that compute: each begins a query of its own, and helps with others' where none waits; 0 (the
+    /// default) for one a core.
     #[serde(default)]
     pub threads: usize,
     /// Most queries that wait; beyond, requests are refused with a hint when to retry.
