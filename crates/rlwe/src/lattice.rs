@@ -112,7 +112,8 @@ impl SecretKind {
     /// Largest log2 of a modulus that something is published under with such a secret, at degree
     /// `degree`, for 128 bits against classical attacks; 0 where the table has no entry.
     ///
-    /// Of weight 32: poulpy's presets, after ePrint 2026/279.
+    /// Of weight 32: poulpy's presets, after ePrint 2026/279. `bench/core_svp.py` estimates what keys at
+    /// these limits cost to break, and those in use.
     pub fn modulus_log2_max(self, degree: usize) -> f64 {
         match (self, degree) {
             (Self::Ternary, _) => modulus_log2_max(degree),
