@@ -11,12 +11,12 @@ use hushtable_rlwe::ring::Platform;
 use super::fixtures::{Client, deviation, largest_error, numbers};
 
 /// The levels of the sets in use, but for those left and for P.
-const LEVELS: BootstrapLevels =
+pub const LEVELS: BootstrapLevels =
     BootstrapLevels { left: 2, special: (51, 3), ..BootstrapLevels::R16 };
 
-const SLOTS: usize = 64;
+pub const SLOTS: usize = 64;
 
-fn parameters(degree: usize, levels: BootstrapLevels) -> Parameters {
+pub fn parameters(degree: usize, levels: BootstrapLevels) -> Parameters {
     let spec = levels.spec("bootstrap_test", degree).unwrap();
     Parameters::new(spec, Platform::detect()).unwrap()
 }
@@ -119,7 +119,7 @@ impl Fixture {
 }
 
 /// The coefficients modulo q_0, centred, and the multiple of q_0 in each, which every other limb agrees on.
-fn wraps(client: &Client, x: &Ciphertext) -> Vec<(i64, i64)> {
+pub fn wraps(client: &Client, x: &Ciphertext) -> Vec<(i64, i64)> {
     let params = &client.parameters;
     let plain = decrypt(params, &client.secret, x).unwrap();
     let ring = params.ring(x.level());

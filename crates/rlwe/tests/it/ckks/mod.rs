@@ -11,6 +11,7 @@ mod encrypted;
 mod fixtures;
 mod masks;
 mod noise;
+mod overflow;
 mod periods;
 mod polynomials;
 mod splits;
