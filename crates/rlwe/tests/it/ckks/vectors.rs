@@ -1,10 +1,11 @@
-//! Known answers: `vectors/ckks.json`, which this crate made, byte by byte, and `vectors/ckks_tenseal.json`,
-//! which another library made, number by number.
+//! Known answers: `vectors/ckks.json` and `vectors/ckks_bootstrap.json`, which this crate made, byte by byte,
+//! and `vectors/ckks_tenseal.json`, which another library made, number by number.
 
 use hushtable_rlwe::SecretKey;
 use hushtable_rlwe::ckks::{
-    Basis, Ciphertext, Complex64, Diagonals, Encoder, Encrypted, Evaluate, EvaluationKeys, KeySpec,
-    ModulusBits, ParameterSpec, Parameters, Polynomial, Split, decrypt, encrypt, write_keys,
+    Basis, Bootstrap, BootstrapLevels, Ciphertext, Complex64, Diagonals, Encoder, Encrypted,
+    Evaluate, EvaluationKeys, KeySpec, ModulusBits, ParameterSpec, Parameters, Polynomial, Split,
+    decrypt, encrypt, write_keys,
 };
 use hushtable_rlwe::pack::pack_poly;
 use hushtable_rlwe::ring::{NoiseSource, Platform};
@@ -97,6 +98,99 @@ fn the_vectors_come_out_again() {
             assert!((found - expected).norm() < 400.0 / scale, "{found} {expected}");
         }
     }
+}
+
+#[derive(Deserialize)]
+struct Bootstraps {
+    format: u32,
+    vectors: Vec<Refreshed>,
+}
+
+/// A bootstrap, by digests of what each of its stages gives.
+#[derive(Deserialize)]
+struct Refreshed {
+    degree: usize,
+    moduli: Vec<u64>,
+    special_moduli: Vec<u64>,
+    to_coefficients: usize,
+    left: usize,
+    to_slots: usize,
+    special: (u32, usize),
+    range: f64,
+    seed: String,
+    mask_seed: String,
+    key_seed: String,
+    values: Vec<f64>,
+    digests: BTreeMap<String, String>,
+}
+
+#[test]
+fn bootstraps_come_out_again_on_every_platform() {
+    let text = include_str!("../../../../../vectors/ckks_bootstrap.json");
+    let file: Bootstraps = serde_json::from_str(text).unwrap();
+    assert_eq!((file.format, file.vectors.len()), (1, 2));
+    for vector in &file.vectors {
+        for platform in Platform::available() {
+            let found = refreshed(vector, platform);
+            // Roots of unity are of the C library, whose last bits others may give otherwise.
+            if cfg!(all(target_os = "linux", target_env = "gnu")) {
+                assert_eq!(found, vector.digests, "{platform:?}");
+            }
+        }
+    }
+}
+
+/// What the vector's digests are on a platform.
+fn refreshed(vector: &Refreshed, platform: Platform) -> BTreeMap<String, String> {
+    let levels = BootstrapLevels {
+        to_coefficients: vector.to_coefficients,
+        left: vector.left,
+        to_slots: vector.to_slots,
+        special: vector.special,
+        ..BootstrapLevels::R16
+    };
+    let spec = levels.spec("bootstrap_test", vector.degree).unwrap();
+    assert_eq!((&spec.moduli, &spec.special_moduli), (&vector.moduli, &vector.special_moduli));
+    let parameters = Parameters::new(spec, platform).unwrap();
+    let slots = vector.values.len();
+    let bootstrap = Bootstrap::new(&parameters, levels, slots, vector.range).unwrap();
+    let mut source = NoiseSource::from_seed(&seed(&vector.seed));
+    let secret = SecretKey::draw(parameters.lattice().key_ring(), &mut source);
+    let encoder = Encoder::new(&parameters);
+    let (level, scale) = (bootstrap.input_level(), parameters.scale());
+    let plain = encoder.encode_real(&vector.values, level, scale).unwrap();
+    let mask_seed = seed(&vector.mask_seed);
+    let input = encrypt(&parameters, &secret, &plain, &mask_seed, 0, &mut source).unwrap();
+    let key_spec = bootstrap.key_spec();
+    let mut key_bytes = Vec::new();
+    let sink = |piece: &[u8]| key_bytes.extend_from_slice(piece);
+    write_keys(&parameters, &secret, &key_spec, &seed(&vector.key_seed), &mut source, sink)
+        .unwrap();
+    let keys = EvaluationKeys::parse(&parameters, &key_spec, &key_bytes).unwrap();
+    let mut evaluator = Encrypted::new(&encoder, &keys);
+    let prepared = bootstrap.prepare(&evaluator).unwrap();
+    let coefficients = prepared.coefficients(&mut evaluator, &input).unwrap();
+    let raised = prepared.raise(&mut evaluator, &coefficients).unwrap();
+    let in_slots = prepared.slots(&mut evaluator, &raised).unwrap();
+    let output = prepared.reduce(&mut evaluator, &in_slots).unwrap();
+    // Stage by stage is what it is in one.
+    let at_once = prepared.run(&mut evaluator, &input).unwrap();
+    assert!(at_once.to_bytes(&parameters) == output.to_bytes(&parameters));
+    // It holds what it says.
+    let found = encoder.decode_real(&decrypt(&parameters, &secret, &output).unwrap());
+    let error = largest_error(&found, &vector.values);
+    assert!(error < 2f64.powi(-14), "{error}");
+    let stages = [
+        ("input", &input),
+        ("coefficients", &coefficients),
+        ("raised", &raised),
+        ("slots", &in_slots),
+        ("output", &output),
+    ];
+    let digest = |bytes: &[u8]| blake3::hash(bytes).to_hex().to_string();
+    let stages = stages.map(|(name, x)| (name.to_owned(), digest(&x.to_bytes(&parameters))));
+    let keys = ("keys".to_owned(), digest(&key_bytes));
+    stages.into_iter().chain([keys]).collect()
 }
 
 #[derive(Deserialize)]
