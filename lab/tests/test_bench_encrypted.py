@@ -115,3 +115,63 @@ def test_a_peer_that_cannot_be_built_is_missing(tmp_path: Path) -> None:
     with pytest.raises(peers.Missing, match="exit status 3"):
         peers.printed([sys.executable, "-c", "raise SystemExit(3)"], where=tmp_path)
     assert peers.printed([sys.executable, "-c", "print(7)"], where=tmp_path) == "7\n"
+
+
+def bootstrapped(name: str, degree: int, best_ms: float) -> dict[str, Any]:
+    sizes = {"levels_left": 9, "key_bytes": 700, "mean_bits": 20.0}
+    return {
+        "operation": "bootstrap",
+        "set": name,
+        "degree": degree,
+        "best_ms": best_ms,
+        **sizes,
+    }
+
+
+def test_the_fastest_set_that_bootstraps_a_degree_is_compared() -> None:
+    detail = {"levels_left": 12, "key_bytes": 900, "random_mean_bits": 18.5}
+    shape = {"operation": "bootstrap", "degree": 65536, "slots": 32768}
+    own = [{**shape, "found": {"value": 4000.0, "detail": detail}}]
+    found = [
+        bootstrapped("slow", 65536, 16000.0),
+        bootstrapped("fast", 65536, 12000.0),
+        bootstrapped("small", 32768, 1000.0),
+    ]
+    (row,) = peers.compare(own, {"lattigo": found, "poulpy": []})
+    assert row == {
+        **shape,
+        "ms": 4000.0,
+        "levels_left": 12,
+        "key_bytes": 900,
+        "mean_bits": 18.5,
+        "lattigo_ms": 12000.0,
+        "lattigo_ratio": 3.0,
+        "lattigo_set": "fast",
+        "lattigo_levels_left": 9,
+        "lattigo_key_bytes": 700,
+        "lattigo_mean_bits": 20.0,
+    }
+
+
+@pytest.mark.parametrize("options", [["--runs", "0"], ["--runs", "-1"], ["--bootstraps", "-1"]])
+def test_peers_that_are_not_to_be_measured_are_refused(
+    monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", *options])
+    with pytest.raises(SystemExit) as refused:
+        peers.main()
+    assert refused.value.code == 2
+
+
+def test_bootstraps_are_asked_for_by_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    def printed(command: list[str], **_: Any) -> str:
+        commands.append(command)
+        return "{}"
+
+    monkeypatch.setattr(peers, "printed", printed)
+    shapes = list(peers.ours(False, True))
+    assert [(one["degree"], one["slots"]) for one in shapes] == list(peers.BOOTSTRAPS)
+    assert all("--slots" in command and "--limbs" not in command for command in commands)
+    assert len(list(peers.ours(True, True))) == len(peers.COMPARED) + len(peers.BOOTSTRAPS)

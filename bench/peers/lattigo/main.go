@@ -1,5 +1,6 @@
 // Times Lattigo's CKKS operations on one core, for bench/peers/run.py. Prints one line of JSON an
-// operation: {"library", "operation", "degree", "limbs", "level", "ms", "best_ms", "runs"}.
+// operation: {"library", "operation", "degree", "limbs", "level", "ms", "best_ms", "runs"}; with -bootstrap,
+// of bootstraps alone, with their sets, levels left, bits, key bytes and peak memory.
 //
 // ms is the median over runs of the process's CPU time for one operation, which another process on
 // the same core does not lengthen as it does wall time; best_ms is the least.
@@ -179,21 +180,27 @@ func measure(s set, runs int, say func(result)) error {
 func main() {
 	runs := flag.Int("runs", 20, "counted runs of each operation")
 	degree := flag.Int("degree", 0, "only this ring degree: 8192, 16384 or 32768")
+	bootstrap := flag.Bool("bootstrap", false, "bootstraps, some 8 GB of keys each, and nothing else")
+	name := flag.String("set", "", "only the bootstrap of this set")
 	flag.Parse()
 	if *runs < 1 {
 		fail(fmt.Errorf("-runs %d: at least 1", *runs))
 	}
 	encoder := json.NewEncoder(os.Stdout)
+	say := func(line any) {
+		if err := encoder.Encode(line); err != nil {
+			fail(err)
+		}
+	}
+	if *bootstrap {
+		measureBootstraps(*runs, *name, say)
+		return
+	}
 	for _, s := range sets {
 		if *degree != 0 && *degree != 1<<s.logN {
 			continue
 		}
-		say := func(r result) {
-			if err := encoder.Encode(r); err != nil {
-				fail(err)
-			}
-		}
-		if err := measure(s, *runs, say); err != nil {
+		if err := measure(s, *runs, func(r result) { say(r) }); err != nil {
 			fail(err)
 		}
 	}

@@ -1,8 +1,13 @@
 //! Times poulpy-ckks on one core, for bench/peers/run.py. Prints one line of JSON an operation:
 //! {"library", "operation", "degree", "bits", "key_bits", "ms", "best_ms", "runs"}.
 //!
+//! With `bootstrap` before the runs it times bootstraps alone, with their presets, levels left, bits, key bytes
+//! and peak memory.
+//!
 //! `ms` is the median over runs of the CPU time that one operation takes, `best_ms` the least. A ciphertext here is `bits`
 //! wide and has no limbs: rescaling is a shift, and a part of the product, so it has no line.
+
+mod bootstrap;
 
 use std::collections::HashMap;
 
@@ -99,13 +104,18 @@ fn measure(log_n: usize, k: usize, dsize: usize, runs: usize) {
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let is_bootstrap = arguments.next_if(|text| text == "bootstrap").is_some();
     let runs = arguments.next().map_or(Ok(20), |text| text.parse()).ok().filter(|&runs| runs > 0);
-    let degree: Option<usize> = arguments.next().and_then(|text| text.parse().ok());
+    let only = arguments.next();
+    let degree: Option<usize> = only.as_ref().and_then(|text| text.parse().ok());
     let Some(runs) = runs else {
-        eprintln!("usage: poulpy_peer [RUNS [DEGREE]]");
+        eprintln!("usage: poulpy_peer [RUNS [DEGREE]] or poulpy_peer bootstrap [RUNS [PRESET]]");
         std::process::exit(2);
     };
+    if is_bootstrap {
+        return bootstrap::measure(runs, only.as_deref());
+    }
     for (log_n, k, dsize) in SETS {
         if degree.is_none_or(|degree| degree == 1 << log_n) {
             measure(log_n, k, dsize, runs);
