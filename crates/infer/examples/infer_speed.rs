@@ -15,7 +15,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let argument = |index: usize| arguments.get(index).map(String::as_str).unwrap_or_default();
     if argument(0) == "calibrate" {
-        let table = calibrate(argument(1), Platform::detect())?;
+        let mut seen = 0;
+        let table = calibrate(argument(1), Platform::detect(), |entry| {
+            seen += 1;
+            // A run of minutes says where it is.
+            eprintln!(
+                "{seen}: N = {}, {} limbs, {} primes of P: {:.3} ms a rotation",
+                entry.degree, entry.limbs, entry.special, entry.rotate_ms
+            );
+        })?;
         println!("{}", serde_json::to_string_pretty(&table)?);
         return Ok(());
     }

@@ -175,23 +175,6 @@ pub fn depth(gate: &Gate) -> usize {
     }
 }
 
-/// Products of two ciphertexts that ReLU's polynomials take, by [`RELU_DEGREES`]: half their coefficients are 0.
-const RELU_PRODUCTS: [usize; RELU_DEGREES.len()] = [9, 14, 19];
-
-/// Products of two ciphertexts that a gate takes, about.
-pub fn products(gate: &Gate) -> usize {
-    let of_degree = |degree: usize| 2 * ((degree + 1) as f64).sqrt().ceil() as usize;
-    match *gate {
-        Gate::Square => 1,
-        Gate::Polynomial { degree, .. } | Gate::Silu { degree, .. } => of_degree(degree),
-        Gate::Relu { degree: Some(degree), .. } => match place(degree) {
-            Some(place) => RELU_PRODUCTS[place],
-            None => of_degree(degree),
-        },
-        Gate::Relu { degree: None, .. } => 1 + COMPOSITE.into_iter().map(of_degree).sum::<usize>(),
-    }
-}
-
 /// Where a degree stands among [`RELU_DEGREES`].
 fn place(degree: usize) -> Option<usize> {
     RELU_DEGREES.iter().position(|&own| own == degree)
@@ -274,7 +257,8 @@ mod tests {
 
     #[test]
     fn relu_s_polynomials_take_what_is_said() {
-        for (degree, products) in RELU_DEGREES.into_iter().zip(RELU_PRODUCTS) {
+        // Half their coefficients are 0.
+        for (degree, products) in RELU_DEGREES.into_iter().zip([9, 14, 19]) {
             let gate = Gate::Relu { degree: Some(degree), range: 5.0 };
             let own = relu(Some(degree), 5.0).unwrap();
             assert_eq!((depth(&gate), products), (own.depth(), own.products()));

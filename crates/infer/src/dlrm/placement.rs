@@ -9,7 +9,7 @@ use hushtable_rlwe::ckks::{BootstrapLevels, ParameterSpec, Parameters};
 use hushtable_rlwe::ring::Platform;
 
 use super::chain::Chain;
-use super::cost::{CostTable, Kind};
+use super::cost::{self, CostTable, Kind};
 use super::error::Error;
 use super::gate;
 use super::layout::Values;
@@ -95,8 +95,7 @@ impl<'a> Priced<'a> {
         let Some(gate) = &self.chain.links[link].gate else { return 0.0 };
         let parameters = &self.plan.parameters;
         let (degree, special) = (parameters.degree, parameters.special_moduli.len());
-        let each = self.costs.cost_ms(Kind::Multiply, degree, level + 1, special);
-        gate::products(gate) as f64 * each
+        self.costs.operations_ms((degree, special), cost::gate_operations(gate, level))
     }
 
     /// Milliseconds from the bootstrap before the gate of link `from`, or from what the client sends, to the
@@ -200,11 +199,8 @@ impl Base {
     fn way(&self, sketched: &Plan, own: &BootstrapPlan, costs: &CostTable) -> Option<Way> {
         let parameters = &sketched.parameters;
         let (degree, special) = (parameters.degree, parameters.special_moduli.len());
-        let operations = own.counted(self.degree, self.levels);
-        let ms = operations.into_iter().map(|(kind, level, count)| {
-            count as f64 * costs.cost_ms(kind, degree, level + 1, special)
-        });
-        Priced::new(sketched, costs, self.levels, ms.sum()).way()
+        let ms = costs.operations_ms((degree, special), own.counted(self.degree, self.levels));
+        Priced::new(sketched, costs, self.levels, ms).way()
     }
 
     fn made(

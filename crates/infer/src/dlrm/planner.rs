@@ -577,12 +577,12 @@ pub fn describe(plan: &Plan, prediction: &Prediction) -> String {
         "predicted    {:.1} ms of one thread ({}), a rounding is {:.1} bits",
         prediction.server_ms, prediction.machine, prediction.rounding_bits
     );
-    let _ = writeln!(text, "operations   (level: how many)");
-    for operation in operations(plan) {
+    let _ = writeln!(text, "operations   (level: how many; sums, copies and the like left out)");
+    for operation in operations(plan).into_iter().filter(|operation| operation.kind.is_main()) {
         let kind = format!("{:?}", operation.kind).to_lowercase();
         let _ = writeln!(
             text,
-            "             {:>2}: {:>6} {kind:<9} {}",
+            "             {:>2}: {:>6} {kind:<15} {}",
             operation.level, operation.count, operation.layer
         );
     }

@@ -4,7 +4,7 @@ use hushtable_rlwe::ckks::{Bootstrap, BootstrapLevels, ParameterSpec, Parameters
 use serde::{Deserialize, Serialize};
 
 use super::chain::Chain;
-use super::cost::Kind;
+use super::cost::{self, Kind};
 use super::error::Error;
 use super::plan::{ParametersSpec, Restored};
 
@@ -114,7 +114,7 @@ impl BootstrapPlan {
         self.to_coefficients.saturating_add(self.left)
     }
 
-    /// What a bootstrap does of what costs: kinds, levels and how often.
+    /// What a bootstrap does: kinds, levels and how often.
     pub(super) fn operations(&self, parameters: &ParametersSpec) -> Vec<(Kind, usize, usize)> {
         self.counted(parameters.degree, self.levels(parameters))
     }
@@ -126,29 +126,32 @@ impl BootstrapPlan {
         levels: BootstrapLevels,
     ) -> Vec<(Kind, usize, usize)> {
         let (top, reduced) = (levels.top(), levels.reduced_from());
-        let trace = (degree / self.slots.max(1)).trailing_zeros() as usize;
-        let mut all = Vec::new();
-        for map in &self.maps {
-            let BootstrapMap { level, diagonals, babies, cuts, giants, .. } = *map;
-            // The raise stands between the maps.
-            if level == top {
-                // The switch back from the sparse secret takes what a rotation does.
-                all.push((Kind::Rotate, top, 1 + trace));
-            }
-            all.push((Kind::Diagonal, level, diagonals));
-            all.push((Kind::Hoisted, level, babies));
-            all.push((Kind::Rotate, level, giants + cuts));
-        }
-        all.push((Kind::Rotate, reduced, 1));
-        // Most products are at the polynomial's highest levels; a square of each double angle is lowest.
-        let squares = reduced.saturating_sub(self.output()).min(SQUARES);
-        let lowest = self.output() + 1;
-        all.extend((lowest..lowest + squares).map(|level| (Kind::Multiply, level, 1)));
-        let others = self.products.saturating_sub(squares);
-        all.push((Kind::Multiply, (lowest + squares + reduced) / 2, others));
+        let trace = (degree / self.slots.max(1)).max(1).ilog2() as usize;
+        let mut all = vec![(Kind::Raise, top, 1), (Kind::Rotate, top, trace)];
+        all.push((Kind::Add, top, trace));
+        all.extend(self.maps.iter().flat_map(|map| map_operations(degree, map)));
+        // A conjugation makes the numbers real.
+        all.extend([(Kind::Rotate, reduced, 1), (Kind::Add, reduced, 1)]);
+        all.extend(cost::reduction_operations(reduced));
         all.retain(|&(_, _, count)| count > 0);
         all
     }
+}
+
+/// What a map takes.
+fn map_operations(degree: usize, map: &BootstrapMap) -> Vec<(Kind, usize, usize)> {
+    let BootstrapMap { level, diagonals, period, babies, cuts, giants } = *map;
+    let is_repeated = cost::is_repeated(degree, period);
+    // Behind baby steps, sums are modulo Q · P; of two rotations, the first's mask is divided too.
+    let divisions = if babies > 0 { giants + cuts.saturating_sub(1) } else { 0 };
+    vec![
+        (cost::diagonal(is_repeated, babies > 0), level, diagonals),
+        (Kind::Cut, level, cuts),
+        (Kind::Hoisted, level, babies),
+        (Kind::Giant, level, giants),
+        (Kind::Divide, level, divisions),
+        (Kind::Close, level, 1),
+    ]
 }
 
 impl Restored {
@@ -189,9 +192,6 @@ impl Restored {
 /// The largest of what is bootstrapped: gates take numbers from -1 to 1, and simulation lets them leave
 /// that by a thousandth.
 const RANGE: f64 = 1.0 + 1.0 / 64.0;
-
-/// Double angles of the reduction.
-const SQUARES: usize = 3;
 
 #[cfg(test)]
 mod tests {

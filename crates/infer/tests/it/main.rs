@@ -5,6 +5,7 @@ mod classifier;
 
 mod bundles;
 mod circuits;
+mod costs;
 mod encrypted;
 mod encrypted_session;
 mod hybrid;

@@ -46,10 +46,10 @@ fn predicted((dlrm, weights): &(Dlrm, Weights), goal: Goal) -> (Plan, Prediction
 fn keys_of_published_shapes_are_small() {
     // The most megabytes of keys and milliseconds of a query, by the shipped table.
     for (name, model, megabytes, ms) in [
-        ("criteo-silu", silu(), 500.0, 7_350.0),
+        ("criteo-silu", silu(), 510.0, 8_700.0),
         ("criteo", squares(Shape::Criteo { threshold: 500 }), 75.0, 201.0),
-        ("criteo-large", squares(Shape::Criteo { threshold: 5_000_000 }), 130.0, 1_018.0),
-        ("uci", squares(Shape::Uci), 2.7, 3.2),
+        ("criteo-large", squares(Shape::Criteo { threshold: 5_000_000 }), 130.0, 1_170.0),
+        ("uci", squares(Shape::Uci), 5.0, 3.8),
     ] {
         let (plan, prediction) = predicted(&model, Goal::default());
         println!("{name}: {prediction:?}\n{}", plan.describe());
@@ -253,7 +253,7 @@ fn models_that_wide_features_leave_are_measured_with_narrow_ones() {
 
 #[test]
 fn a_circuit_s_noise_is_below_what_hides_it() {
-    let [before, after] = bits_by_plan(1.0, 16.0);
+    let [before, after] = bits_by_plan(1.0, 64.0);
     // Drawn users are others: they may have a bit less.
     assert!(before < 15.0 && after >= f64::from(FLOOD_BITS) + 3.0, "{before} {after}");
 }

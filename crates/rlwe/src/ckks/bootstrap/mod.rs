@@ -124,7 +124,7 @@ impl Bootstrap {
             to_slots: Vec::new(),
             cosine: Polynomial::new(Basis::Chebyshev, vec![1.0])?,
         };
-        bootstrap.cosine = bootstrap.cosine()?;
+        (bootstrap.cosine, _) = Self::reduction(bootstrap.width())?;
         let factors = maps::to_coefficients(shape, levels.to_coefficients)?;
         for (factor, level) in factors.into_iter().zip((1..=levels.to_coefficients).rev()) {
             // The scale stays what it is.
@@ -167,14 +167,17 @@ impl Bootstrap {
         Step { map, split, level, scale }
     }
 
-    /// cos(2π · W · u / 8) on [−1, 1], W the largest argument of the sine in periods, as a polynomial of
-    /// even degrees.
-    fn cosine(&self) -> Result<Polynomial, Error> {
-        let width = self.width();
+    /// What reduces arguments of up to `width` periods: cos(2π · `width` · u / 8) on [−1, 1] as a
+    /// polynomial of even degrees, and how many double angles come after it.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for a width that is no number.
+    pub fn reduction(width: f64) -> Result<(Polynomial, usize), Error> {
         let angle = |u: f64| TAU * width * u / f64::from(1u32 << DOUBLE_ANGLES);
         let mut coefficients = chebyshev::interpolate(|u| angle(u).cos(), DEGREE);
         coefficients.iter_mut().skip(1).step_by(2).for_each(|odd| *odd = 0.0);
-        Polynomial::new(Basis::Chebyshev, coefficients)
+        let cosine = Polynomial::new(Basis::Chebyshev, coefficients)?;
+        Ok((cosine, DOUBLE_ANGLES as usize))
     }
 
     /// What a coefficient of 1 is of q_0.
