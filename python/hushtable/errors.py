@@ -35,6 +35,7 @@ __all__ = [
     "PreparedError",
     "ProtocolError",
     "PushRefused",
+    "QueryTooLarge",
     "RoundError",
     "RoundOver",
     "RoundPending",
@@ -111,6 +112,20 @@ class KeysTooLarge(ModelError):
 
     Attributes:
         least_bytes: bytes of the keys of the plan whose keys are smallest.
+        max_bytes: the bound.
+    """
+
+    def __init__(self, message: str, *, least_bytes: int = 0, max_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
+        self.max_bytes = max_bytes
+
+
+class QueryTooLarge(ModelError):
+    """A bound on the bytes of an encrypted query that no plan of a model keeps.
+
+    Attributes:
+        least_bytes: bytes of a query of the plan whose queries are smallest.
         max_bytes: the bound.
     """
 

@@ -21,7 +21,7 @@ use crate::schemes::ckks::CkksFacts;
 /// Compiles the model at `path` by its description, or by that of the plan of this name, and writes the plan
 /// into the bundle; what it is, as JSON.
 #[pyfunction]
-#[pyo3(signature = (path, description, *, name, users, key_bytes_max))]
+#[pyo3(signature = (path, description, *, name, users, key_bytes_max, query_bytes_max))]
 pub(crate) fn infer_compile(
     py: Python<'_>,
     path: PathBuf,
@@ -29,15 +29,17 @@ pub(crate) fn infer_compile(
     name: String,
     users: Option<usize>,
     key_bytes_max: Option<usize>,
+    query_bytes_max: Option<usize>,
 ) -> PyResult<String> {
     let compiled = py.detach(|| {
+        let goal = goal(users, key_bytes_max, query_bytes_max)?;
         let model = Model::open(&path)?;
         let dlrm = match description {
             Some(text) => Dlrm::parse(&text)?,
             None => Dlrm::new(read_plan(&model, &name)?.model)?,
         };
         let weights = Weights::from_bundle(&dlrm, &model)?;
-        let plan = make_plan(&dlrm, &weights, users, key_bytes_max)?;
+        let plan = make_plan(&dlrm, &weights, goal)?;
         // Weights that do not fit the plan are found now, and not by the server.
         Engine::new(&plan, &weights, Platform::detect())?;
         model.write_plan(&name, SCHEME, &plan.to_json())?;
@@ -48,18 +50,19 @@ pub(crate) fn infer_compile(
 
 /// What compiling a description would make, for weights of no model; as JSON.
 #[pyfunction]
-#[pyo3(signature = (description, *, users, key_bytes_max))]
+#[pyo3(signature = (description, *, users, key_bytes_max, query_bytes_max))]
 pub(crate) fn infer_plan(
     py: Python<'_>,
     description: String,
     users: Option<usize>,
     key_bytes_max: Option<usize>,
+    query_bytes_max: Option<usize>,
 ) -> PyResult<String> {
     let planned = py.detach(|| {
         let dlrm = Dlrm::parse(&description)?;
         let weights = sketched(&dlrm)?;
-        let plan = make_plan(&dlrm, &weights, users, key_bytes_max)?;
-        let (goal, costs) = (goal(users, key_bytes_max)?, CostTable::shipped()?);
+        let goal = goal(users, key_bytes_max, query_bytes_max)?;
+        let (plan, costs) = (make_plan(&dlrm, &weights, goal)?, CostTable::shipped()?);
         let others = planner::alternatives(&dlrm, &weights, goal, &costs, &plan)?;
         describe_with(&plan, "", &others)
     });
@@ -256,18 +259,18 @@ fn read_plan(model: &Model, name: &str) -> Result<Plan, Failure> {
     }
 }
 
-fn make_plan(
-    dlrm: &Dlrm,
-    weights: &Weights,
-    users: Option<usize>,
-    key_bytes_max: Option<usize>,
-) -> Result<Plan, Failure> {
-    let (goal, costs) = (goal(users, key_bytes_max)?, CostTable::shipped()?);
+fn make_plan(dlrm: &Dlrm, weights: &Weights, goal: Goal) -> Result<Plan, Failure> {
+    let costs = CostTable::shipped()?;
     Ok(planner::plan_precisely(dlrm, weights, goal, &costs, Platform::detect())?)
 }
 
-fn goal(users: Option<usize>, key_bytes_max: Option<usize>) -> Result<Goal, Failure> {
-    let goal = Goal { users: users.unwrap_or(1), key_bytes_max, ..Goal::default() };
+fn goal(
+    users: Option<usize>,
+    key_bytes_max: Option<usize>,
+    query_bytes_max: Option<usize>,
+) -> Result<Goal, Failure> {
+    let users = users.unwrap_or(1);
+    let goal = Goal { users, key_bytes_max, query_bytes_max, ..Goal::default() };
     if !goal.users.is_power_of_two() {
         let text = format!("users is {}, but must be a power of two", goal.users);
         return Err(Failure::config(text));

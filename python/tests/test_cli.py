@@ -260,7 +260,14 @@ BAD = [
         "KeysTooLarge",
         "at most 1 are",
     ),
+    (
+        ["infer", "plan", "--shape", "uci", "--query-bytes-max", "1"],
+        2,
+        "QueryTooLarge",
+        "at most 1 are",
+    ),
     ([*SHARED, "--key-bytes-max", "1"], 2, "ConfigError", "for encrypted features"),
+    ([*SHARED, "--query-bytes-max", "1"], 2, "ConfigError", "for encrypted features"),
     (["bench", "shares", "--divisor", "-1"], 2, "ConfigError", "--divisor is -1"),
     # Of numbers that no option is held against, the net.
     (["bench", "shares", "--divisor", str(2**70)], 2, "OverflowError", "'divisor'"),

@@ -23,6 +23,7 @@ from hushtable import (
     ModelError,
     ModelTooDeep,
     PlanMismatch,
+    QueryTooLarge,
     VersionMismatch,
     infer,
     verify_model,
@@ -323,6 +324,30 @@ def test_keys_are_bounded_or_the_least_is_said(tmp_path: Path) -> None:
             infer.plan(DESCRIPTION, key_bytes_max=bound)
     with pytest.raises(ConfigError, match="key_bytes_max"):
         infer.compile(model, scheme="hybrid", key_bytes_max=1)  # type: ignore[call-overload]
+
+
+def test_queries_are_bounded_or_the_least_is_said(tmp_path: Path) -> None:
+    model, spec = build(tmp_path), tmp_path / "model.toml"
+    with pytest.raises(QueryTooLarge, match="are allowed") as error:
+        infer.plan(DESCRIPTION, query_bytes_max=1000)
+    assert isinstance(error.value, ModelError)
+    least, bound = error.value.least_bytes, error.value.max_bytes
+    assert bound == 1000
+    assert infer.plan(DESCRIPTION, query_bytes_max=least).query_bytes <= least
+    with pytest.raises(QueryTooLarge):
+        infer.compile(model, spec=spec, query_bytes_max=1000)
+    assert infer.compile(model, spec=spec, query_bytes_max=least).query_bytes <= least
+    # A table of more rows than slots goes in parts where its whole vector is too large.
+    large = DESCRIPTION.replace("dim = 4", "dim = 4\nthreshold = 60000")
+    large = large.replace("rows = 6", "rows = 60000")
+    bounded = infer.plan(large, query_bytes_max=1_500_000)
+    assert bounded.query_bytes <= 1_500_000
+    assert "in parts of" in bounded.text
+    for bound in (0, -1, 2**63):
+        with pytest.raises(ConfigError, match=f"query_bytes_max is {bound}"):
+            infer.plan(DESCRIPTION, query_bytes_max=bound)
+    with pytest.raises(ConfigError, match="query_bytes_max"):
+        infer.compile(model, scheme="hybrid", query_bytes_max=1)  # type: ignore[call-overload]
 
 
 def test_an_activation_out_of_its_range_is_named(tmp_path: Path) -> None:

@@ -884,10 +884,15 @@ def infer_compile(
     name: str,
     users: SupportsIndex | None,
     key_bytes_max: SupportsIndex | None,
+    query_bytes_max: SupportsIndex | None,
 ) -> str: ...
 def infer_describe(path: str | PathLike[str], name: str | None) -> str: ...
 def infer_plan(
-    description: str, *, users: SupportsIndex | None, key_bytes_max: SupportsIndex | None
+    description: str,
+    *,
+    users: SupportsIndex | None,
+    key_bytes_max: SupportsIndex | None,
+    query_bytes_max: SupportsIndex | None,
 ) -> str: ...
 def infer_shareable(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]: ...
 def infer_trace(path: str | PathLike[str], name: str | None) -> str: ...

@@ -84,6 +84,18 @@ _KeyBytesMax = Annotated[
     ),
 ]
 
+_QueryBytesMax = Annotated[
+    int | None,
+    typer.Option(
+        "--query-bytes-max",
+        help="Under encryption, the largest query that a client uploads; one-hot vectors of large "
+        "tables go in parts where it asks for that. Default: above 10 MB, weighed against time.",
+        parser=parse_bytes,
+        show_default=False,
+        metavar="",
+    ),
+]
+
 
 @command(
     "hushtable infer compile models/clicks --spec model.toml",
@@ -115,6 +127,7 @@ def compile_(
     ] = None,
     users: _Users = None,
     key_bytes_max: _KeyBytesMax = None,
+    query_bytes_max: _QueryBytesMax = None,
     samples: Annotated[
         Path | None,
         typer.Option(
@@ -162,6 +175,8 @@ def compile_(
             raise ConfigError("--spec and --users are for ckks: a network describes itself")
         if key_bytes_max is not None:
             raise ConfigError("--key-bytes-max is for ckks: a network's keys are its own")
+        if query_bytes_max is not None:
+            raise ConfigError("--query-bytes-max is for ckks: a network's inputs are its own")
         inputs = None if samples is None else load_inputs(samples)
         found = compile_model(
             model,
@@ -184,6 +199,8 @@ def compile_(
             raise ConfigError("--users is for ckks: a prediction on shares serves one user")
         if key_bytes_max is not None:
             raise ConfigError("--key-bytes-max is for ckks: shares are not encrypted")
+        if query_bytes_max is not None:
+            raise ConfigError("--query-bytes-max is for ckks: shares are not encrypted")
         if samples is None:
             raise ConfigError("which users show how large numbers become? give --samples FILE")
         bundle = Model.open(model)
@@ -205,7 +222,14 @@ def compile_(
         raise ConfigError(f"--scheme is {scheme}, but must be ckks, shares or hybrid")
     if samples is not None:
         raise ConfigError("--samples is for --scheme shares and hybrid")
-    compiled = compile_model(model, spec=spec, name=name, users=users, key_bytes_max=key_bytes_max)
+    compiled = compile_model(
+        model,
+        spec=spec,
+        name=name,
+        users=users,
+        key_bytes_max=key_bytes_max,
+        query_bytes_max=query_bytes_max,
+    )
     _print_plan(compiled, json)
 
 
@@ -241,6 +265,7 @@ def plan(
     ] = None,
     users: _Users = None,
     key_bytes_max: _KeyBytesMax = None,
+    query_bytes_max: _QueryBytesMax = None,
     shares: Annotated[
         bool,
         typer.Option(
@@ -275,6 +300,8 @@ def plan(
     if shares:
         if users is not None or threshold is not None or key_bytes_max is not None:
             raise ConfigError("--users, --threshold and --key-bytes-max are for encrypted features")
+        if query_bytes_max is not None:
+            raise ConfigError("--query-bytes-max is for encrypted features")
         if model is not None and model.is_dir():
             if fraction_bits is not None or value_bits is not None:
                 raise ConfigError("bits are the plan's own: `hushtable infer compile` sets them")
@@ -294,12 +321,16 @@ def plan(
         return
     if shape is not None:
         description = shape_of(shape, threshold=threshold)
-        found = plan_model(description, users=users, key_bytes_max=key_bytes_max)
+        found = plan_model(
+            description, users=users, key_bytes_max=key_bytes_max, query_bytes_max=query_bytes_max
+        )
     elif model is not None and model.is_dir():
         if users is not None:
             raise ConfigError("--users is the plan's own: `hushtable infer compile` sets it")
         if key_bytes_max is not None:
             raise ConfigError("keys are the plan's own: `hushtable infer compile` bounds them")
+        if query_bytes_max is not None:
+            raise ConfigError("queries are the plan's own: `hushtable infer compile` bounds them")
         described = describe(model, plan=name)
         if isinstance(described, HybridPlanInfo):
             print_hybrid_plan(described, json)
@@ -309,7 +340,9 @@ def plan(
             return
         found = described
     else:
-        found = plan_model(model or "", users=users, key_bytes_max=key_bytes_max)
+        found = plan_model(
+            model or "", users=users, key_bytes_max=key_bytes_max, query_bytes_max=query_bytes_max
+        )
     _print_plan(found, json)
 
 

@@ -113,6 +113,7 @@ def compile(
     name: str | None = None,
     users: int | None = None,
     key_bytes_max: int | None = None,
+    query_bytes_max: int | None = None,
 ) -> PlanInfo: ...
 
 
@@ -124,6 +125,7 @@ def compile(
     name: str | None = None,
     users: int | None = None,
     key_bytes_max: int | None = None,
+    query_bytes_max: int | None = None,
     samples: npt.ArrayLike | None = None,
     fraction: int = 12,
     bits: int | None = None,
@@ -145,6 +147,9 @@ def compile(
         users: ckks: users that one query carries, a power of two; 1 by default.
         key_bytes_max: ckks: the largest keys that a client is to upload: smaller ones take the
             server more time. Without a bound, keys are weighed against time.
+        query_bytes_max: ckks: the largest query that a client is to upload: where whole one-hot
+            vectors are larger, those of large tables go in parts. Without a bound, bytes above 10
+            MB are weighed against time.
         samples: hybrid: inputs ``[samples, planes, rows, columns]`` as the network will see them:
             how large numbers become is taken from them. Made-up ones by default, with more margin.
         fraction: hybrid: fraction bits of numbers and weights.
@@ -161,11 +166,14 @@ def compile(
             numbers that need more bits than there are.
         ModelTooDeep: a model that no 128-bit parameter set carries.
         KeysTooLarge: keys above ``key_bytes_max`` whatever the plan.
+        QueryTooLarge: queries above ``query_bytes_max`` whatever the plan.
     """
     bundle = model if isinstance(model, ModelBundle) else ModelBundle.open(model)
     if scheme == "hybrid":
         if spec is not None or users is not None or key_bytes_max is not None:
             raise ConfigError("spec, users and key_bytes_max are for ckks")
+        if query_bytes_max is not None:
+            raise ConfigError("query_bytes_max is for ckks")
         return compile_hybrid(
             bundle,
             name=name or bundle.name,
@@ -188,13 +196,18 @@ def compile(
             read_spec(spec),
             name=name or bundle.name,
             users=_checked(users),
-            key_bytes_max=_bound(key_bytes_max),
+            key_bytes_max=_bound("key_bytes_max", key_bytes_max),
+            query_bytes_max=_bound("query_bytes_max", query_bytes_max),
         )
     )
 
 
 def plan(
-    spec: _Path | str, *, users: int | None = None, key_bytes_max: int | None = None
+    spec: _Path | str,
+    *,
+    users: int | None = None,
+    key_bytes_max: int | None = None,
+    query_bytes_max: int | None = None,
 ) -> PlanInfo:
     """What :func:`compile` would make of a description, without weights: sizes, levels, cost.
 
@@ -202,25 +215,30 @@ def plan(
         spec: a TOML file, the model's description; or its text.
         users: as for :func:`compile`.
         key_bytes_max: as for :func:`compile`.
+        query_bytes_max: as for :func:`compile`.
 
     Raises:
         ConfigError: a file that is not there; users that are no power of two.
         ModelError: a description that says what cannot be.
         ModelTooDeep: a model that no 128-bit parameter set carries.
         KeysTooLarge: keys above ``key_bytes_max`` whatever the plan.
+        QueryTooLarge: queries above ``query_bytes_max`` whatever the plan.
     """
     return PlanInfo.of_json(
         _native.infer_plan(
-            read_description(spec), users=_checked(users), key_bytes_max=_bound(key_bytes_max)
+            read_description(spec),
+            users=_checked(users),
+            key_bytes_max=_bound("key_bytes_max", key_bytes_max),
+            query_bytes_max=_bound("query_bytes_max", query_bytes_max),
         )
     )
 
 
-def _bound(key_bytes_max: int | None) -> int | None:
+def _bound(name: str, most: int | None) -> int | None:
     """A bound on bytes, of which the native module takes no number below 0 or above 64 bits."""
-    if key_bytes_max is not None and not 1 <= key_bytes_max < 2**63:
-        raise ConfigError(f"key_bytes_max is {key_bytes_max}, but must be a number of bytes")
-    return key_bytes_max
+    if most is not None and not 1 <= most < 2**63:
+        raise ConfigError(f"{name} is {most}, but must be a number of bytes")
+    return most
 
 
 def _checked(users: int | None) -> int | None:

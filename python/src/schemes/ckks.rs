@@ -187,6 +187,7 @@ impl From<dlrm::Error> for Failure {
         let class = match &error {
             dlrm::Error::Depth { .. } => "ModelTooDeep",
             dlrm::Error::Keys { .. } => "KeysTooLarge",
+            dlrm::Error::Query { .. } => "QueryTooLarge",
             dlrm::Error::Toml(_)
             | dlrm::Error::Spec { .. }
             | dlrm::Error::Safetensors(_)
@@ -215,7 +216,8 @@ impl From<dlrm::Error> for Failure {
             dlrm::Error::Depth { levels, levels_max, .. } => {
                 failure.count("levels", levels as u64).count("levels_max", levels_max as u64)
             }
-            dlrm::Error::Keys { least_bytes, max_bytes } => failure
+            dlrm::Error::Keys { least_bytes, max_bytes }
+            | dlrm::Error::Query { least_bytes, max_bytes } => failure
                 .count("least_bytes", least_bytes as u64)
                 .count("max_bytes", max_bytes as u64),
             dlrm::Error::Index { index, rows, .. } => {

@@ -142,8 +142,8 @@ impl Client {
         let mut number = 0;
         for input in terms.inputs() {
             let vectors = terms.sizes().fill_input(input, dense, indices);
-            for values in vectors {
-                let plain = self.encoder.encode_real(&values, input.level, parameters.scale())?;
+            for (values, level) in vectors.zip(input.levels()) {
+                let plain = self.encoder.encode_real(&values, level, parameters.scale())?;
                 let sealed = encrypt(parameters, &self.secret, &plain, &seed, number, source)?;
                 bytes.extend(sealed.to_fresh_bytes(parameters, &seed, number)?);
                 number += 1;

@@ -7,6 +7,7 @@ use hushtable_rlwe::ckks::{
 use super::chain::Limit;
 use super::error::Error;
 use super::gate::{self, Prepared};
+use super::layout::Layout;
 use super::numbers::Numbers;
 use super::plan::{EmbeddingPlan, Plan, Turn};
 use super::weights::Weights;
@@ -33,7 +34,7 @@ struct Link<P, T> {
 
 enum Embedding<T> {
     Simple,
-    Lookup(T),
+    Lookup(Vec<T>),
     Dot { own: T, pairs: Vec<T> },
 }
 
@@ -80,7 +81,7 @@ impl<P, T> Compiled<P, T> {
                     let make = |number| {
                         prepare_input(plan, evaluator, index, &numbers.input_map(index, number)?)
                     };
-                    (0..plan.inputs[index].ciphertexts).map(make).collect::<Result<_, Error>>()?
+                    (0..maps_of(plan, index)).map(make).collect::<Result<_, Error>>()?
                 }
                 false => Vec::new(),
             });
@@ -115,8 +116,9 @@ impl<P, T> Compiled<P, T> {
         let join = &plan.links[plan.chain.join];
         let embedding = match numbers.embedding() {
             EmbeddingPlan::Lookup { turn } => {
-                let map = numbers.lookup_map(turn)?;
-                Embedding::Lookup(prepare(turn, map, join.level, scale)?)
+                let map =
+                    |(input, _)| prepare(turn, numbers.lookup_map(turn, input)?, join.level, scale);
+                Embedding::Lookup(plan.lookups().map(map).collect::<Result<_, _>>()?)
             }
             EmbeddingPlan::Dot { own, pairs } => {
                 let level = join.level - 2;
@@ -175,13 +177,20 @@ impl<P, T> Compiled<P, T> {
             };
             if index == plan.chain.join && xs.len() > 1 {
                 evaluator.enter("embeddings");
-                let mut looked_up = self.input(evaluator, 1, &std::mem::take(&mut xs[1]))?;
-                if let (Embedding::Lookup(map), EmbeddingPlan::Lookup { turn }) =
-                    (&self.embedding, &plan.embedding)
-                {
-                    looked_up = evaluator.transform_rescale(&[map], &[&looked_up])?;
-                    fold(evaluator, turn, plan.users, &mut looked_up)?;
+                let mut all = Vec::with_capacity(xs.len() - 1);
+                for (input, own) in xs.iter_mut().enumerate().skip(1) {
+                    all.push(self.input(evaluator, input, &std::mem::take(own))?);
                 }
+                let looked_up = match (&self.embedding, &plan.embedding) {
+                    (Embedding::Lookup(maps), EmbeddingPlan::Lookup { turn }) => {
+                        let (maps, all): (Vec<_>, Vec<_>) =
+                            (maps.iter().collect(), all.iter().collect());
+                        let mut found = evaluator.transform_rescale(&maps, &all)?;
+                        fold(evaluator, turn, plan.users, &mut found)?;
+                        found
+                    }
+                    _ => all.swap_remove(0),
+                };
                 evaluator.enter(&plan.chain.links[index].name);
                 evaluator.add_assign(&mut x, &looked_up)?;
             }
@@ -219,9 +228,9 @@ impl<P, T> Compiled<P, T> {
         let scale = evaluator.parameters().scale();
         for input in &self.plan.inputs {
             let own: Vec<_> = rest.by_ref().take(input.ciphertexts).collect();
-            for x in &own {
+            for (x, expected) in own.iter().zip(input.levels()) {
                 let operation = "read an input";
-                let (found, expected) = (evaluator.level(x), input.level);
+                let found = evaluator.level(x);
                 if found != expected {
                     return Err(CkksError::Level { operation, found, expected }.into());
                 }
@@ -247,31 +256,78 @@ impl<P, T> Compiled<P, T> {
     where
         E: Evaluate<Plaintext = P, Transform = T>,
     {
-        let maps = &self.inputs[input];
         let xs: Vec<&E::Ciphertext> = xs.iter().collect();
-        let mut sum = if maps.is_empty() {
-            let mut sum: Option<E::Ciphertext> = None;
-            for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
-                let numbers = chunk * CHUNK..chunk * CHUNK + xs.len();
-                let map = |number| {
-                    let map = self.numbers.input_map(input, number)?;
-                    prepare_input(&self.plan, evaluator, input, &map)
-                };
-                let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
-                let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
-                match &mut sum {
-                    Some(sum) => evaluator.add_assign(sum, &part)?,
-                    None => sum = Some(part),
-                }
-            }
-            let mut sum = sum.ok_or_else(|| Error::Plan { why: "an input is empty".into() })?;
-            evaluator.rescale(&mut sum)?;
-            sum
-        } else {
-            evaluator.transform_rescale(&maps.iter().collect::<Vec<_>>(), &xs)?
-        };
+        if let Layout::Parts { columns, .. } = self.plan.inputs[input].layout {
+            return self.parts(evaluator, input, columns, &xs);
+        }
+        let mut sum = self.maps(evaluator, input, 0, &xs)?;
         fold(evaluator, &self.plan.input_turn(input), self.plan.users, &mut sum)?;
         Ok(sum)
+    }
+
+    /// The sum of what an input's maps from `first` on make of ciphertexts, one each, rescaled.
+    fn maps<E>(
+        &self,
+        evaluator: &mut E,
+        input: usize,
+        first: usize,
+        xs: &[&E::Ciphertext],
+    ) -> Result<E::Ciphertext, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        if let Some(maps) = self.inputs[input].get(first..first + xs.len()) {
+            return Ok(evaluator.transform_rescale(&maps.iter().collect::<Vec<_>>(), xs)?);
+        }
+        let mut sum: Option<E::Ciphertext> = None;
+        for (chunk, xs) in xs.chunks(CHUNK).enumerate() {
+            let numbers = first + chunk * CHUNK..first + chunk * CHUNK + xs.len();
+            let map = |number| {
+                let map = self.numbers.input_map(input, number)?;
+                prepare_input(&self.plan, evaluator, input, &map)
+            };
+            let maps = numbers.map(map).collect::<Result<Vec<T>, Error>>()?;
+            let part = evaluator.transform(&maps.iter().collect::<Vec<_>>(), xs)?;
+            match &mut sum {
+                Some(sum) => evaluator.add_assign(sum, &part)?,
+                None => sum = Some(part),
+            }
+        }
+        let mut sum = sum.ok_or_else(|| Error::Plan { why: "an input is empty".into() })?;
+        evaluator.rescale(&mut sum)?;
+        Ok(sum)
+    }
+
+    /// What is looked up by parts: in each group of rows the one that the first ciphertext says, and of
+    /// that the group that the others say.
+    fn parts<E>(
+        &self,
+        evaluator: &mut E,
+        input: usize,
+        columns: usize,
+        xs: &[&E::Ciphertext],
+    ) -> Result<E::Ciphertext, Error>
+    where
+        E: Evaluate<Plaintext = P, Transform = T>,
+    {
+        let empty = || Error::Plan { why: "an input is empty".into() };
+        let (&row, groups) = xs.split_first().ok_or_else(empty)?;
+        let babies = self.plan.input_turn(input).baby_steps;
+        let steps: Vec<usize> = (1..babies).map(|baby| baby * columns * self.plan.users).collect();
+        let rotated = evaluator.rotate_many(row, &steps)?;
+        let rows: Vec<&E::Ciphertext> = std::iter::once(row).chain(&rotated).collect();
+        let mut sum: Option<E::Ciphertext> = None;
+        for (output, &group) in groups.iter().enumerate() {
+            let found = self.maps(evaluator, input, output * babies, &rows)?;
+            let kept = evaluator.multiply_rescale(&found, group)?;
+            evaluator.recycle(found);
+            match &mut sum {
+                Some(sum) => evaluator.add_assign(sum, &kept)?,
+                None => sum = Some(kept),
+            }
+        }
+        rotated.into_iter().for_each(|x| evaluator.recycle(x));
+        sum.ok_or_else(empty)
     }
 
     /// Dot products of each pair of lanes, and the link after them.
@@ -329,13 +385,22 @@ fn fits<E: Evaluate>(
 ) -> Result<bool, Error> {
     let (own, split) = (&plan.inputs[input], plan.input_turn(input).split(plan.users));
     let mut room = memory_bytes_max;
-    for number in 0..own.ciphertexts {
+    for number in 0..maps_of(plan, input) {
         let bytes =
             evaluator.prepared_bytes(&numbers.input_map(input, number)?, split, own.level)?;
         let Some(rest) = room.checked_sub(bytes) else { return Ok(false) };
         room = rest;
     }
     Ok(true)
+}
+
+/// How many maps input `input` has: one a ciphertext; of parts, one for each output and baby step.
+fn maps_of(plan: &Plan, input: usize) -> usize {
+    let own = &plan.inputs[input];
+    match own.layout {
+        Layout::Parts { .. } => (own.ciphertexts - 1) * plan.input_turn(input).baby_steps,
+        _ => own.ciphertexts,
+    }
 }
 
 /// Prepares `map`, one of those of input `input`.
@@ -347,7 +412,11 @@ fn prepare_input<E: Evaluate>(
 ) -> Result<E::Transform, Error> {
     let (level, split) = (plan.inputs[input].level, plan.input_turn(input).split(plan.users));
     let parameters = evaluator.parameters();
-    let factor = map_scale(parameters, level, parameters.scale());
+    let mut factor = map_scale(parameters, level, parameters.scale());
+    if let Layout::Parts { .. } = plan.inputs[input].layout {
+        // The product with the groups is to have the set's scale when it is rescaled.
+        factor *= parameters.modulus(level - 1).value() as f64 / parameters.scale();
+    }
     Ok(evaluator.prepare(map, split, level, factor)?)
 }
 

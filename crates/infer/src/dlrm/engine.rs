@@ -9,6 +9,7 @@ use hushtable_rlwe::ring::{NoiseSource, Platform};
 use super::compile::Compiled;
 use super::error::Error;
 use super::keys::{Keys, KeysReader};
+use super::layout::Input;
 use super::plan::Plan;
 use super::terms::{PLAN_BYTES, Terms};
 use super::weights::Weights;
@@ -118,13 +119,11 @@ impl Engine {
         let (terms, parameters) = (&self.terms, self.terms.parameters());
         let mut rest = terms.open("query", terms.query_bytes(), query)?;
         let mut xs = Vec::with_capacity(terms.ciphertexts());
-        for input in terms.inputs() {
-            let bytes = wire::ciphertext_bytes(parameters, input.level, wire::Form::Fresh);
-            for _ in 0..input.ciphertexts {
-                let (own, others) = rest.split_at(bytes);
-                xs.push(Ciphertext::parse(parameters, own)?);
-                rest = others;
-            }
+        for level in terms.inputs().iter().flat_map(Input::levels) {
+            let bytes = wire::ciphertext_bytes(parameters, level, wire::Form::Fresh);
+            let (own, others) = rest.split_at(bytes);
+            xs.push(Ciphertext::parse(parameters, own)?);
+            rest = others;
         }
         let mut evaluator = Encrypted::new(&self.encoder, &keys.keys);
         let answer = self.compiled.run(&mut evaluator, xs, &mut |_, _| Ok(()))?;

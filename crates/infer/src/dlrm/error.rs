@@ -140,6 +140,17 @@ pub enum Error {
         /// Bytes that were allowed.
         max_bytes: usize,
     },
+    /// No plan's queries are as small as asked for.
+    #[error(
+        "the smallest query of the model takes {least_bytes} bytes, and at most {max_bytes} are allowed: allow \
+         as many, or lower the threshold of its tables"
+    )]
+    Query {
+        /// Bytes of a query of the plan whose queries are smallest.
+        least_bytes: usize,
+        /// Bytes that were allowed.
+        max_bytes: usize,
+    },
     /// A model that no layout carries.
     #[error("the model cannot be laid out: {why}")]
     Layout {

@@ -3,7 +3,7 @@
 use super::chain::monomials;
 use super::digits::Digits;
 use super::error::Error;
-use super::layout::{Input, Values};
+use super::layout::{Input, Layout, Values, part_sizes};
 
 /// The largest absolute value of a dense feature.
 pub const FEATURE_MAX: f32 = 256.0;
@@ -102,6 +102,20 @@ impl Sizes {
         (dense, onehot)
     }
 
+    /// One user's one-hot vectors in parts: of each feature that has any, that of a row inside its group,
+    /// and that of the group.
+    fn parts(&self, layout: &Layout, indices: &[u64]) -> Vec<f64> {
+        let mut parts = Vec::new();
+        let sizes = part_sizes(layout, self.slots, &self.digits());
+        for (&index, (rows, groups)) in indices.iter().zip(sizes).filter(|(_, own)| own.0 > 0) {
+            // Every slot is written, as of whole vectors; a group's rows are a power of two.
+            let (row, group) = (index as usize & (rows - 1), index as usize >> rows.ilog2());
+            parts.extend((0..rows).map(|own| f64::from(u8::from(own == row))));
+            parts.extend((0..groups).map(|own| f64::from(u8::from(own == group))));
+        }
+        parts
+    }
+
     /// The vectors of an input's ciphertexts, one by one; the features were checked.
     pub fn fill_input<'s>(
         &'s self,
@@ -112,7 +126,10 @@ impl Sizes {
         let (digits, count) = (self.digits(), self.features.len());
         let of_user = |user: usize| {
             let indices = &indices[user * count..(user + 1) * count];
-            self.values(&dense[user * self.dense..(user + 1) * self.dense], indices)
+            match input.values {
+                Values::Parts => (Vec::new(), self.parts(&input.layout, indices)),
+                _ => self.values(&dense[user * self.dense..(user + 1) * self.dense], indices),
+            }
         };
         let all: Vec<_> = (0..dense.len() / self.dense).map(of_user).collect();
         (0..input.ciphertexts).map(move |number| {
@@ -124,7 +141,7 @@ impl Sizes {
                     let Some(place) = place else { continue };
                     let value = match input.values {
                         Values::Dense => dense.get(place),
-                        Values::Onehot => onehot.get(place),
+                        Values::Onehot | Values::Parts => onehot.get(place),
                         Values::Both if place < dense.len() => dense.get(place),
                         Values::Both => onehot.get(place - dense.len()),
                     };

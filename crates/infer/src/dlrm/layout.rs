@@ -20,6 +20,9 @@ pub enum Values {
     Onehot,
     /// Both, the dense first.
     Both,
+    /// The one-hot vectors of the largest sparse features in two parts: of each, that of a row inside its
+    /// group, and that of the group.
+    Parts,
 }
 
 /// Some of what the client sends.
@@ -29,7 +32,7 @@ pub enum Values {
 pub struct Input {
     /// Which values.
     pub values: Values,
-    /// The level that they are encrypted at.
+    /// The level that they are encrypted at; of parts that of the first ciphertext, the others' is one below.
     pub level: usize,
     /// How many ciphertexts.
     pub ciphertexts: usize,
@@ -64,7 +67,19 @@ pub enum Layout {
         first: usize,
         /// Values of a row, rounded up to a power of two.
         width: usize,
-        /// By feature: its lanes.
+        /// By feature: its lanes; 0 for one that another input holds.
+        counts: Vec<usize>,
+    },
+    /// For lookups by a product: slot s is in column s mod `columns`, whose slots are as many rows of a
+    /// feature's group. The first ciphertext says which row of a group, the same for all of a feature's
+    /// columns. The others say which group: where slot s is of value ⌊s / (slots / `width`)⌋ of a row and
+    /// of lane s mod (slots / `width`), the groups of a column go around its lanes, each with all values.
+    Parts {
+        /// How many columns, a power of two.
+        columns: usize,
+        /// Values of a row, rounded up to a power of two.
+        width: usize,
+        /// By feature: its columns; 0 for one that another input holds.
         counts: Vec<usize>,
     },
 }
@@ -82,8 +97,19 @@ impl Input {
     fn chunk(&self, slots: usize) -> usize {
         match self.layout {
             Layout::Packed { period, diagonals, copies } => diagonals * (slots / period / copies),
-            Layout::Lanes { .. } => slots,
+            Layout::Lanes { .. } | Layout::Parts { .. } => slots,
         }
+    }
+
+    /// The level that ciphertext `number` is encrypted at.
+    pub fn level_of(&self, number: usize) -> usize {
+        let is_group = matches!(self.layout, Layout::Parts { .. }) && number > 0;
+        self.level.saturating_sub(usize::from(is_group))
+    }
+
+    /// The levels of all its ciphertexts.
+    pub fn levels(&self) -> impl Iterator<Item = usize> + use<'_> {
+        (0..self.ciphertexts).map(|number| self.level_of(number))
     }
 
     /// Refuses an input that does not hold its values, or that is no layout of `slots` slots.
@@ -115,14 +141,37 @@ impl Input {
                     return refuse(format!("{lanes} lanes of {width} values in {slots} slots"));
                 }
                 let used = counts.iter().try_fold(*first, |sum, &count| sum.checked_add(count));
-                let is_fit = used.is_some_and(|used| used <= *lanes) && !counts.contains(&0);
+                let is_fit = used.is_some_and(|used| used <= *lanes);
                 if self.values != Values::Onehot || counts.len() != digits.len() || !is_fit {
                     return refuse("lanes that are not the features'".into());
                 }
                 let rows = slots / lanes * self.ciphertexts;
-                let mut tables = counts.iter().zip(digits);
+                let mut tables = counts.iter().zip(digits).filter(|(count, _)| **count > 0);
                 if tables.any(|(&count, digits)| digits.slots() > rows.saturating_mul(count)) {
                     return refuse("a table has more rows than its lanes".into());
+                }
+            }
+            Layout::Parts { columns, width, counts } => {
+                let is_power = columns.is_power_of_two() && width.is_power_of_two();
+                if !is_power || columns.checked_mul(*width).is_none_or(|each| each > slots) {
+                    return refuse(format!("{columns} columns of {width} values in {slots} slots"));
+                }
+                if self.ciphertexts < 2 || self.level < 2 {
+                    let (found, level) = (self.ciphertexts, self.level);
+                    return refuse(format!("parts in {found} ciphertexts at level {level}"));
+                }
+                let used = counts.iter().try_fold(0, |sum: usize, &count| sum.checked_add(count));
+                let is_fit = used.is_some_and(|used| (1..=*columns).contains(&used));
+                if self.values != Values::Parts || counts.len() != digits.len() || !is_fit {
+                    return refuse("columns that are not the features'".into());
+                }
+                let groups = slots / width / columns * (self.ciphertexts - 1);
+                let mut tables = counts.iter().zip(digits).filter(|(count, _)| **count > 0);
+                if tables.any(|(&count, digits)| {
+                    digits.is_cut()
+                        || digits.slots().div_ceil(slots / columns) > groups.saturating_mul(count)
+                }) {
+                    return refuse("a table has more rows than its columns".into());
                 }
             }
         }
@@ -130,7 +179,7 @@ impl Input {
     }
 
     /// By slot of ciphertext `number`: which value, if any, of those that the input holds; with lanes,
-    /// of the one-hot vectors one after the other.
+    /// of the one-hot vectors one after the other; with parts, of [`part_sizes`]' vectors.
     pub fn places(&self, slots: usize, number: usize, digits: &[Digits]) -> Vec<Option<usize>> {
         let mut places = vec![None; slots];
         match &self.layout {
@@ -158,8 +207,120 @@ impl Input {
                     start += size;
                 }
             }
+            Layout::Parts { columns, .. } => {
+                let owners = self.owners(slots);
+                let sizes = part_sizes(&self.layout, slots, digits);
+                let starts = starts(sizes.iter().map(|(rows, groups)| rows + groups));
+                for (slot, place) in places.iter_mut().enumerate() {
+                    let Some((feature, _)) = owners[slot % columns] else { continue };
+                    let (rows, groups) = sizes[feature];
+                    *place = match number.checked_sub(1) {
+                        None => Some(starts[feature] + slot / columns),
+                        Some(number) => self
+                            .group(slots, number, slot)
+                            .filter(|&(_, group)| group < groups)
+                            .map(|(_, group)| starts[feature] + rows + group),
+                    };
+                }
+            }
         }
         places
+    }
+
+    /// By lane, or by column of parts: the feature whose it is, and which of that feature's it is.
+    pub(super) fn owners(&self, slots: usize) -> Vec<Option<(usize, usize)>> {
+        let (count, first, counts) = match &self.layout {
+            Layout::Packed { .. } => return vec![None; slots],
+            Layout::Lanes { lanes, first, counts, .. } => (*lanes, *first, counts),
+            Layout::Parts { columns, counts, .. } => (*columns, 0, counts),
+        };
+        let mut owners = vec![None; count];
+        let own = counts.iter().enumerate();
+        let own = own.flat_map(|(feature, &count)| (0..count).map(move |own| (feature, own)));
+        owners[first..].iter_mut().zip(own).for_each(|(owner, own)| *owner = Some(own));
+        owners
+    }
+
+    /// Of parts: the feature and the group of it that slot `slot` of group ciphertext `number` is of.
+    pub(super) fn group(&self, slots: usize, number: usize, slot: usize) -> Option<(usize, usize)> {
+        let &Layout::Parts { columns, width, .. } = &self.layout else { return None };
+        let (feature, own) = self.owners(slots)[slot % columns]?;
+        let (lanes, each) = (slots / width, slots / width / columns);
+        let number = own * (self.ciphertexts - 1) + number;
+        Some((feature, number * each + slot % lanes / columns))
+    }
+}
+
+/// Of parts, by feature: how many rows a group has, and how many groups there are; none of a feature that
+/// another input holds.
+pub(super) fn part_sizes(layout: &Layout, slots: usize, digits: &[Digits]) -> Vec<(usize, usize)> {
+    let Layout::Parts { columns, counts, .. } = layout else { return Vec::new() };
+    let rows = slots / columns;
+    let own = counts.iter().zip(digits);
+    own.map(|(&count, digits)| match count {
+        0 => (0, 0),
+        _ => (rows, digits.slots().div_ceil(rows)),
+    })
+    .collect()
+}
+
+/// Where each of what has these sizes starts, one after the other.
+pub(super) fn starts(sizes: impl Iterator<Item = usize>) -> Vec<usize> {
+    let start = |next: &mut usize, size| Some(std::mem::replace(next, *next + size));
+    sizes.scan(0, start).collect()
+}
+
+/// Refuses inputs that do not hold all values of a user once.
+///
+/// # Errors
+/// [`Error::Layout`].
+pub(super) fn check_inputs(
+    inputs: &[Input],
+    slots: usize,
+    dense: usize,
+    digits: &[Digits],
+) -> Result<(), Error> {
+    inputs.iter().try_for_each(|input| input.check(slots, dense, digits))?;
+    let held = |feature: usize| {
+        let is_in = |input: &&Input| match &input.layout {
+            Layout::Packed { .. } => input.values != Values::Dense,
+            Layout::Lanes { counts, .. } | Layout::Parts { counts, .. } => counts[feature] > 0,
+        };
+        inputs.iter().filter(is_in).count()
+    };
+    match (0..digits.len()).find(|&feature| held(feature) != 1) {
+        Some(feature) => {
+            let why =
+                format!("feature {feature} is in {} inputs, and must be in one", held(feature));
+            Err(Error::Layout { why })
+        }
+        None => Ok(()),
+    }
+}
+
+impl Layout {
+    /// Whether it holds every feature, of those that hold some.
+    pub(super) fn is_all(&self) -> bool {
+        match self {
+            Self::Packed { .. } => true,
+            Self::Lanes { counts, .. } | Self::Parts { counts, .. } => !counts.contains(&0),
+        }
+    }
+
+    /// The layout in words.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Packed { period, diagonals: 1, .. } => format!("each value in {period} slots"),
+            Self::Packed { period, .. } => format!("packed for {period} outputs"),
+            Self::Lanes { lanes, counts, .. } => {
+                format!("{lanes} lanes, {} in use", counts.iter().sum::<usize>())
+            }
+            Self::Parts { columns, counts, .. } => {
+                let features = counts.iter().filter(|count| **count > 0).count();
+                let used = counts.iter().sum::<usize>();
+                format!("{features} features in parts of {columns} columns, {used} in use")
+            }
+        }
     }
 }
 
@@ -173,6 +334,8 @@ pub fn count_values(values: Values, dense: usize, digits: &[Digits]) -> usize {
         Values::Dense => dense,
         Values::Onehot => onehot(),
         Values::Both => dense + onehot(),
+        // No map packs them.
+        Values::Parts => usize::MAX,
     }
 }
 
@@ -205,23 +368,68 @@ pub(super) fn packings(slots: usize, input: &Input, count: usize) -> Vec<Layout>
 }
 
 /// As many lanes as there can be, shared among the features by their rows, so that there are as few
-/// ciphertexts as there can be; `None` where a ciphertext has fewer lanes than there are features.
-pub fn share_lanes(slots: usize, dim: usize, digits: &[Digits]) -> Option<(usize, Layout)> {
+/// ciphertexts as there can be, those left out that `beside` holds in parts; `None` where a ciphertext has
+/// fewer lanes than there are features.
+pub fn share_lanes(
+    slots: usize,
+    dim: usize,
+    digits: &[Digits],
+    beside: Option<&Layout>,
+) -> Option<(usize, Layout)> {
     let width = dim.next_power_of_two();
     let lanes = slots / width;
-    if lanes < digits.len() || lanes == 0 {
+    let sizes = beside.map(|parts| part_sizes(parts, slots, digits)).unwrap_or_default();
+    let is_left = |index: usize| sizes.get(index).is_none_or(|&(rows, _)| rows == 0);
+    let left = digits.iter().enumerate();
+    let left: Vec<_> =
+        left.map(|(index, own)| if is_left(index) { own.slots() } else { 0 }).collect();
+    if lanes < left.iter().filter(|rows| **rows > 0).count() || lanes == 0 {
         return None;
     }
     let counts = |ciphertexts: usize| -> Vec<usize> {
-        let rows = width * ciphertexts;
-        digits.iter().map(|digits| digits.slots().div_ceil(rows)).collect()
+        left.iter().map(|own| own.div_ceil(width * ciphertexts)).collect()
     };
-    let mut ciphertexts = count_values(Values::Onehot, 0, digits).div_ceil(slots).max(1);
+    let mut ciphertexts = left.iter().sum::<usize>().div_ceil(slots).max(1);
     while counts(ciphertexts).iter().sum::<usize>() > lanes {
         ciphertexts += 1;
     }
     let counts = counts(ciphertexts);
     Some((ciphertexts, Layout::Lanes { lanes, first: 0, width, counts }))
+}
+
+/// The `features` largest tables in parts of `columns` columns, shared among them by their groups, in as
+/// few ciphertexts as there can be; `None` where these columns do not hold them.
+pub fn share_columns(
+    slots: usize,
+    dim: usize,
+    digits: &[Digits],
+    features: usize,
+    columns: usize,
+) -> Option<(usize, Layout)> {
+    let width = dim.next_power_of_two();
+    let is_fit = columns.is_power_of_two() && columns.checked_mul(width)? <= slots;
+    let mut largest: Vec<usize> =
+        (0..digits.len()).filter(|&index| !digits[index].is_cut()).collect();
+    largest.sort_by_key(|&index| std::cmp::Reverse(digits[index].slots()));
+    if !is_fit || features == 0 || features > columns || features > largest.len() {
+        return None;
+    }
+    let (rows, each) = (slots / columns, slots / width / columns);
+    let groups = |index: usize| digits[index].slots().div_ceil(rows);
+    let counts = |ciphertexts: usize| {
+        let mut counts = vec![0; digits.len()];
+        for &index in &largest[..features] {
+            counts[index] = groups(index).div_ceil(each * ciphertexts);
+        }
+        counts
+    };
+    let all: usize = largest[..features].iter().map(|&index| groups(index)).sum();
+    let mut ciphertexts = all.div_ceil(each * columns).max(1);
+    while counts(ciphertexts).iter().sum::<usize>() > columns {
+        ciphertexts += 1;
+    }
+    let counts = counts(ciphertexts);
+    Some((1 + ciphertexts, Layout::Parts { columns, width, counts }))
 }
 
 /// One lane a feature, from lane `first` on: the layout in which each embedding is whole.
@@ -289,9 +497,10 @@ mod tests {
     #[test]
     fn lanes_hold_every_row_once() {
         let digits = criteo(5_000);
-        for (ciphertexts, layout) in
-            [share_lanes(4096, 16, &digits).unwrap(), own_lanes(4096, 16, 1, &digits).unwrap()]
-        {
+        for (ciphertexts, layout) in [
+            share_lanes(4096, 16, &digits, None).unwrap(),
+            own_lanes(4096, 16, 1, &digits).unwrap(),
+        ] {
             let input = Input { values: Values::Onehot, level: 0, ciphertexts, layout };
             input.check(4096, 0, &digits).unwrap();
             let mut met = vec![0; count_values(Values::Onehot, 0, &digits)];
@@ -305,15 +514,57 @@ mod tests {
     }
 
     #[test]
+    fn parts_hold_every_group_once_for_each_value() {
+        let digits = criteo(5_000_000);
+        for (slots, features, columns) in [(8192, 4, 16), (8192, 8, 8), (16_384, 5, 64)] {
+            let (ciphertexts, layout) =
+                share_columns(slots, 16, &digits, features, columns).unwrap();
+            let input = Input { values: Values::Parts, level: 2, ciphertexts, layout };
+            input.check(slots, 0, &digits).unwrap();
+            assert_eq!(input.levels().collect::<Vec<_>>()[..3], [2, 1, 1]);
+            let sizes = part_sizes(&input.layout, slots, &digits);
+            let first = starts(sizes.iter().map(|(rows, groups)| rows + groups));
+            let mut met: Vec<Vec<usize>> =
+                sizes.iter().map(|&(rows, groups)| vec![0; rows + groups]).collect();
+            for number in 0..ciphertexts {
+                for (slot, place) in input.places(slots, number, &digits).into_iter().enumerate() {
+                    let Some(place) = place else { continue };
+                    let feature = first.partition_point(|&start| start <= place) - 1;
+                    // Features without parts start where the next one does.
+                    let own = place - first[feature];
+                    met[feature][own] += 1;
+                    let (rows, _) = sizes[feature];
+                    match number {
+                        0 => assert_eq!(own, slot / columns),
+                        _ => {
+                            let found = input.group(slots, number - 1, slot);
+                            assert_eq!(found, Some((feature, own - rows)));
+                        }
+                    }
+                }
+            }
+            let Layout::Parts { counts, .. } = &input.layout else { unreachable!() };
+            for ((met, &(rows, _)), &count) in met.iter().zip(&sizes).zip(counts) {
+                assert!(met[..rows].iter().all(|&met| met == count));
+                assert!(met[rows..].iter().all(|&met| met == 16));
+            }
+        }
+        // More features than columns, or columns than slots have.
+        assert!(share_columns(8192, 16, &digits, 4, 2).is_none());
+        assert!(share_columns(8192, 16, &digits, 4, 1024).is_none());
+        assert!(share_columns(8192, 16, &digits, 27, 32).is_none());
+    }
+
+    #[test]
     fn shared_lanes_waste_little() {
         // The paper's ciphertexts of 32768 slots: 1, 1, 2, 18 and 85.
         for (threshold, ciphertexts_max) in [(500, 1), (5_000, 1), (50_000, 2), (500_000, 18)] {
-            let (ciphertexts, _) = share_lanes(32_768, 16, &criteo(threshold)).unwrap();
+            let (ciphertexts, _) = share_lanes(32_768, 16, &criteo(threshold), None).unwrap();
             assert!(ciphertexts <= ciphertexts_max, "threshold {threshold}: {ciphertexts}");
         }
-        let (ciphertexts, _) = share_lanes(8192, 16, &criteo(5_000_000)).unwrap();
+        let (ciphertexts, _) = share_lanes(8192, 16, &criteo(5_000_000), None).unwrap();
         // 338.4 would be all slots.
         assert!(ciphertexts <= 355, "{ciphertexts}");
-        assert!(share_lanes(256, 16, &criteo(500)).is_none());
+        assert!(share_lanes(256, 16, &criteo(500), None).is_none());
     }
 }

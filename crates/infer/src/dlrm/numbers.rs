@@ -5,8 +5,8 @@ use hushtable_rlwe::ckks::{Diagonals, Error as CkksError};
 use super::chain::{Folded, Limit};
 use super::digits::Digits;
 use super::error::Error;
-use super::layout::{Layout, Values};
-use super::plan::{EmbeddingPlan, Fusion, Plan, Turn};
+use super::layout::{Input, Layout, Values, starts};
+use super::plan::{EmbeddingPlan, Plan, Turn};
 use super::spec::Dlrm;
 use super::weights::Weights;
 
@@ -35,7 +35,7 @@ impl Numbers {
         let folded = plan.chain.fold(&dlrm, weights);
         let rows: Vec<f32> = weights.tables.concat();
         let mut fused = Vec::new();
-        if plan.fusion() != Fusion::None && !dlrm.digits().is_empty() {
+        if !plan.fusion().is_none() && !dlrm.digits().is_empty() {
             fused = fuse(&dlrm, &folded, &rows);
         }
         Ok(Self { plan: plan.clone(), digits: dlrm.digits().to_vec(), folded, rows, fused })
@@ -51,10 +51,14 @@ impl Numbers {
         &self.folded.coefficients[link]
     }
 
-    /// The map of ciphertext `number` of an input.
+    /// The map of ciphertext `number` of an input; of parts, that of output ⌊number / babies⌋ of the first
+    /// ciphertext as baby step number mod babies rotates it, which is left with the giant steps.
     pub fn input_map(&self, input: usize, number: usize) -> Result<Diagonals, Error> {
         let (slots, turn) = (self.plan.slots(), self.plan.input_turn(input));
         let own = &self.plan.inputs[input];
+        if let Layout::Parts { columns, width, .. } = own.layout {
+            return self.parts_map(own, [columns, width], turn.baby_steps, number);
+        }
         let places = own.places(slots, number, &self.digits);
         match own.layout {
             Layout::Packed { period, copies, .. } => {
@@ -74,7 +78,41 @@ impl Numbers {
                     }
                 })
             }
+            Layout::Parts { .. } => Err(Error::Plan { why: "its parts are mapped whole".into() }),
         }
+    }
+
+    /// See [`input_map`](Self::input_map).
+    fn parts_map(
+        &self,
+        own: &Input,
+        [columns, width]: [usize; 2],
+        babies: usize,
+        number: usize,
+    ) -> Result<Diagonals, Error> {
+        let (slots, dim) = (self.plan.slots(), self.plan.model.dim);
+        let (lanes, height) = (slots / width, slots / columns);
+        let starts = starts(self.digits.iter().map(Digits::slots));
+        let groups: Vec<_> =
+            (0..slots).map(|slot| own.group(slots, number / babies, slot)).collect();
+        let weight = |slot: usize, step: usize| {
+            let (value, from) = (slot / lanes, (slot / columns + step) % height);
+            let Some((feature, group)) = groups[slot].filter(|_| value < dim) else { return 0.0 };
+            match group * height + from {
+                row if row < self.digits[feature].slots() => {
+                    f64::from(self.rows[(starts[feature] + row) * dim + value])
+                }
+                _ => 0.0,
+            }
+        };
+        let users = self.plan.users;
+        let mut map = Diagonals::new(self.plan.parameters.degree / 2);
+        for giant in (0..height).step_by(babies) {
+            let step = giant + number % babies;
+            let values = (0..slots).flat_map(|slot| std::iter::repeat_n(weight(slot, step), users));
+            map.insert(giant * columns * users, values.collect()).map_err(Error::from)?;
+        }
+        Ok(map)
     }
 
     /// What output `to` of the first link, or of the join, has of an input's value.
@@ -94,6 +132,8 @@ impl Numbers {
             Values::Onehot => fused(place),
             Values::Both if place < first.inputs => dense(place),
             Values::Both => fused(place - first.inputs),
+            // They are looked up.
+            Values::Parts => 0.0,
         }
     }
 
@@ -107,24 +147,22 @@ impl Numbers {
         })
     }
 
-    /// The join's map of looked-up embeddings.
-    pub fn lookup_map(&self, turn: &Turn) -> Result<Diagonals, Error> {
-        let Some(Layout::Lanes { lanes, width, counts, first }) =
-            self.plan.inputs.last().map(|input| &input.layout)
-        else {
+    /// The join's map of the embeddings that are looked up in input `input`.
+    pub fn lookup_map(&self, turn: &Turn, input: usize) -> Result<Diagonals, Error> {
+        let (own, slots) = (&self.plan.inputs[input], self.plan.slots());
+        let (Layout::Lanes { width, .. } | Layout::Parts { width, .. }) = own.layout else {
             return Err(Error::Plan { why: "it looks up in no lanes".into() });
         };
-        let mut owners = vec![None; *lanes];
-        let mut lane = *first;
-        for (feature, &count) in counts.iter().enumerate() {
-            owners[lane..lane + count].fill(Some(feature));
-            lane += count;
-        }
+        let owners = own.owners(slots);
+        let lanes = match own.layout {
+            Layout::Lanes { lanes, .. } => lanes,
+            _ => slots / width,
+        };
         let dim = self.plan.model.dim;
         let outputs = self.plan.links[self.plan.chain.join].outputs;
         let embedding = self.folded.embedding.as_ref();
         self.between(turn, lanes * width, outputs, |to, from| {
-            let (embedding, feature) = (embedding?, owners[from % lanes]?);
+            let (embedding, (feature, _)) = (embedding?, owners[from % lanes % owners.len()]?);
             let value = from / lanes;
             let is_inside = value < dim && to < embedding.outputs;
             is_inside.then(|| embedding.row(to)[feature * dim + value])

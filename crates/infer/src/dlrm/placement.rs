@@ -63,7 +63,7 @@ impl<'a> Priced<'a> {
         let chain = &plan.chain;
         let mut maps: Vec<Vec<(Map, usize)>> = chain.links.iter().map(|_| Vec::new()).collect();
         let of_inputs = plan.inputs.iter().map(|input| match input.values {
-            Values::Onehot => chain.join,
+            Values::Onehot | Values::Parts => chain.join,
             _ => 0,
         });
         let turned = plan.links.iter().enumerate().filter(|(_, link)| link.turn.is_some());

@@ -1,7 +1,6 @@
 //! A plan: everything about a circuit but its numbers.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use hushtable_rlwe::ckks::{KeySpec, ParameterSpec, Parameters};
 use hushtable_rlwe::ring::Platform;
@@ -14,7 +13,7 @@ use super::gate;
 use super::layout::{Input, Layout, Values};
 pub use super::restore::{BootstrapMap, BootstrapPlan};
 use super::spec::{Dlrm, DlrmSpec};
-use super::turn::{self, Map, Rotated, baby_steps, rotate};
+use super::turn::{Map, Rotated, baby_steps, rotate};
 pub use super::turn::{Turn, TurnSplit};
 
 /// A parameter set in a file.
@@ -118,7 +117,8 @@ pub enum EmbeddingPlan {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Plan {
-    /// 3; 1 in plans from before there were `input_splits`, 2 before there were bootstraps.
+    /// 3, or 4 with one-hot vectors in parts; 1 in plans from before there were `input_splits`, 2 before
+    /// there were bootstraps.
     pub format: u32,
     /// The model's architecture.
     pub model: DlrmSpec,
@@ -164,16 +164,35 @@ pub enum Fusion {
     Join,
     /// One-hot vectors are mapped to embeddings, which another level maps on.
     None,
+    /// As none, with the one-hot vectors of the largest tables in parts.
+    Parts {
+        /// How many tables.
+        features: usize,
+        /// How many columns they share.
+        columns: usize,
+    },
+}
+
+impl Fusion {
+    /// Whether embeddings are looked up.
+    pub(super) fn is_none(self) -> bool {
+        matches!(self, Self::None | Self::Parts { .. })
+    }
 }
 
 /// Levels that a chain takes with this fusion.
 pub fn levels(chain: &Chain, fusion: Fusion) -> usize {
-    link_levels(chain, None)[0].0 + usize::from(is_late(chain, fusion))
+    let own = link_levels(chain, None);
+    own[0].0.max(own[chain.join].0 + lookup_levels(chain, fusion))
 }
 
-/// Whether a lookup stands in front of the first link, which takes a level of its own.
-fn is_late(chain: &Chain, fusion: Fusion) -> bool {
-    fusion == Fusion::None && chain.join == 0 && !chain.is_dot
+/// Levels that a lookup takes in front of the join.
+fn lookup_levels(chain: &Chain, fusion: Fusion) -> usize {
+    match fusion {
+        Fusion::None if !chain.is_dot => 1,
+        Fusion::Parts { .. } => 2,
+        _ => 0,
+    }
 }
 
 /// By link: the level of what comes in, and that which is restored before its gate. What comes out at last
@@ -242,12 +261,13 @@ impl Plan {
             Fusion::First => chain.join == 0 && !chain.is_dot || !has_features,
             Fusion::Join => chain.join > 0 && !chain.is_dot,
             Fusion::None => true,
+            Fusion::Parts { .. } => !chain.is_dot && has_features,
         };
         if !allowed {
             return refuse("this fusion is of another model".into());
         }
         let mut plan = Self {
-            format: FORMAT,
+            format: if matches!(fusion, Fusion::Parts { .. }) { FORMAT } else { WHOLE },
             model: dlrm.spec().clone(),
             parameters: ParametersSpec::of(parameters),
             users,
@@ -264,10 +284,30 @@ impl Plan {
             let mut outputs = if index == last { 1 } else { link.outputs.next_power_of_two() };
             let is_join = index == plan.chain.join;
             let mut lanes = None;
-            if is_join && fusion == Fusion::None {
+            let mut parts = None;
+            if let (true, Fusion::Parts { features, columns }) = (is_join, fusion) {
+                let found = super::layout::share_columns(slots, dim, digits, features, columns);
+                let Some((ciphertexts, layout)) = found else {
+                    return refuse(format!(
+                        "{features} features in {columns} columns of {slots} slots"
+                    ));
+                };
+                let output = plan.bootstrap.as_ref().map(BootstrapPlan::output);
+                // Above, primes are longer than scales, and the parts' product would be of such a level.
+                if output.is_some_and(|output| level + 1 > output) {
+                    return refuse(format!("a product at level {}", level + 1));
+                }
+                lanes = Some(slots);
+                let level = level + 2;
+                parts = Some(Input { values: Values::Parts, level, ciphertexts, layout });
+            }
+            let is_whole =
+                parts.is_none() || parts.as_ref().is_some_and(|own| !own.layout.is_all());
+            if is_join && fusion.is_none() && is_whole {
+                let beside = parts.as_ref().map(|parts| &parts.layout);
                 let found = match plan.chain.is_dot {
                     true => super::layout::own_lanes(slots, dim, 1, digits),
-                    false => super::layout::share_lanes(slots, dim, digits),
+                    false => super::layout::share_lanes(slots, dim, digits, beside),
                 };
                 let Some((ciphertexts, layout)) = found else {
                     let found = digits.len();
@@ -283,6 +323,7 @@ impl Plan {
                 let level = if plan.chain.is_dot { level } else { level + 1 };
                 plan.inputs.push(Input { values: Values::Onehot, level, ciphertexts, layout });
             }
+            plan.inputs.extend(parts);
             if is_join && fusion == Fusion::Join {
                 let count = dlrm.onehot_slots();
                 let (ciphertexts, layout) = super::layout::pack_values(slots, count, outputs);
@@ -335,6 +376,7 @@ impl Plan {
         let turn = Turn::of_input(&own.layout, self.slots(), is_last);
         let by_root = || {
             TurnSplit::new(match own.ciphertexts {
+                _ if matches!(own.layout, Layout::Parts { .. }) => baby_steps(turn.diagonals),
                 1 => baby_steps(turn.diagonals),
                 // Sums over all ciphertexts are rotated, not each ciphertext.
                 _ => 1,
@@ -343,19 +385,32 @@ impl Plan {
         turn.with(self.input_splits.get(input).copied().unwrap_or_else(by_root))
     }
 
+    /// The inputs that are looked up into lanes, which the join's map takes together.
+    pub(super) fn lookups(&self) -> impl Iterator<Item = (usize, &Input)> {
+        let own = self.inputs.iter().enumerate();
+        own.filter(|(_, input)| !matches!(input.layout, Layout::Packed { .. }))
+    }
+
     /// All maps: the inputs', the links', those of embeddings.
     pub(super) fn maps(&self) -> Vec<Map> {
         let inputs = self.inputs.iter().enumerate().map(|(index, input)| Map {
             turn: self.input_turn(index),
             level: input.level,
-            ciphertexts: input.ciphertexts,
+            ciphertexts: match input.layout {
+                Layout::Parts { .. } => 1,
+                _ => input.ciphertexts,
+            },
             period: match input.layout {
                 Layout::Packed { copies, .. } => self.slots() / copies,
-                Layout::Lanes { .. } => self.slots(),
+                Layout::Lanes { .. } | Layout::Parts { .. } => self.slots(),
+            },
+            outputs: match input.layout {
+                Layout::Parts { .. } => Some(input.ciphertexts - 1),
+                _ => None,
             },
         });
         let of = |turn: Turn, level: usize, ciphertexts: usize, [inputs, outputs]: [usize; 2]| {
-            Map { turn, level, ciphertexts, period: inputs.max(outputs) }
+            Map { turn, level, ciphertexts, period: inputs.max(outputs), outputs: None }
         };
         let links = self
             .links
@@ -367,7 +422,7 @@ impl Plan {
                 let link = &self.links[join];
                 // It may be that of a plan from outside.
                 let inputs = turn.diagonals.saturating_mul(turn.fold_count);
-                vec![of(turn, link.level, 1, [inputs, link.outputs])]
+                vec![of(turn, link.level, self.lookups().count(), [inputs, link.outputs])]
             }
             EmbeddingPlan::Dot { own, pairs } => {
                 let (link, count) = (&self.links[join + 1], self.model.features.len());
@@ -448,7 +503,9 @@ impl Plan {
         let gates = gates.filter(|(link, _)| link.gate.is_some());
         let gate = gates.map(|(_, plan)| plan.gate_level()).max();
         let dot = self.chain.is_dot.then(|| self.links[self.chain.join].level - 1);
-        gate.max(dot).max(self.reduced_from())
+        let parts = self.inputs.iter().find(|input| input.values == Values::Parts);
+        let parts = parts.map(|input| input.level_of(1));
+        gate.max(dot).max(parts).max(self.reduced_from())
     }
 
     /// How many bootstraps there are.
@@ -532,7 +589,7 @@ impl Plan {
         for (made, own) in again.inputs.iter_mut().zip(&plan.inputs) {
             let is_packed = |input: &Input| match input.layout {
                 Layout::Packed { period, .. } => Some((period, input.ciphertexts)),
-                Layout::Lanes { .. } => None,
+                Layout::Lanes { .. } | Layout::Parts { .. } => None,
             };
             if is_packed(own).is_some() && is_packed(own) == is_packed(made) {
                 own.check(plan.slots(), plan.chain.links[0].inputs, dlrm.digits())?;
@@ -549,7 +606,7 @@ impl Plan {
         let (own, made) = (plan.maps(), again.maps());
         let is_split = |(own, made): (&Map, &Map)| {
             own.turn.with(made.turn.own_split()) == made.turn
-                && TurnSplit::all(made.turn.diagonals).contains(&own.turn.own_split())
+                && made.splits().any(|split| split == own.turn.own_split())
         };
         if own.len() == made.len() && own.iter().zip(&made).all(is_split) {
             let splits: Vec<_> = own.iter().map(|map| map.turn.own_split()).collect();
@@ -558,7 +615,8 @@ impl Plan {
         if plan.input_splits.is_empty() {
             again.input_splits.clear();
         }
-        if again != plan || !is_dense_max(&plan.dense_max, plan.model.dense) {
+        let is_new = format < FORMAT && matches!(fusion, Fusion::Parts { .. });
+        if is_new || again != plan || !is_dense_max(&plan.dense_max, plan.model.dense) {
             return Err(wrong("its layout is not that of its model".into()));
         }
         Ok(plan)
@@ -584,105 +642,29 @@ impl Plan {
         match self.embedding {
             EmbeddingPlan::Joined => Fusion::First,
             EmbeddingPlan::Fused => Fusion::Join,
-            _ => Fusion::None,
+            _ => self.parts().unwrap_or(Fusion::None),
         }
+    }
+
+    fn parts(&self) -> Option<Fusion> {
+        self.inputs.iter().find_map(|input| match &input.layout {
+            Layout::Parts { columns, counts, .. } => {
+                let features = counts.iter().filter(|count| **count > 0).count();
+                Some(Fusion::Parts { features, columns: *columns })
+            }
+            _ => None,
+        })
     }
 
     /// BLAKE3 of the plan: what keys and queries are for.
     pub fn hash(&self) -> [u8; 32] {
         *blake3::hash(self.to_json().as_bytes()).as_bytes()
     }
-
-    /// The plan in words: set, inputs, links.
-    pub fn describe(&self) -> String {
-        let mut text = String::new();
-        let ParametersSpec { degree, moduli, special_moduli, scale_log2, .. } = &self.parameters;
-        let log2 = |primes: &[u64]| primes.iter().map(|&prime| (prime as f64).log2()).sum::<f64>();
-        let _ = writeln!(
-            text,
-            "parameters   N = {degree}, log2 Q = {:.1} in {} primes, log2 P = {:.1} in {}, scale \
-             2^{scale_log2}, {} levels, 128 bits",
-            log2(moduli),
-            moduli.len(),
-            log2(special_moduli),
-            special_moduli.len(),
-            moduli.len() - 1
-        );
-        let (users, slots) = (self.users, self.slots());
-        let _ = writeln!(text, "users        {users} a ciphertext, {slots} slots each");
-        if let Some(own) = &self.bootstrap {
-            let count = self.bootstraps();
-            let _ = writeln!(
-                text,
-                "bootstraps   {count} of {} numbers, to level {}",
-                own.slots,
-                own.output()
-            );
-        }
-        for (index, input) in self.inputs.iter().enumerate() {
-            let turn = self.input_turn(index);
-            let _ = writeln!(
-                text,
-                "input {index}      {:?} at level {}: {} ciphertexts, {}; {}",
-                input.values,
-                input.level,
-                input.ciphertexts,
-                describe_layout(&input.layout),
-                turn::describe(&turn)
-            );
-        }
-        for (index, (link, plan)) in self.chain.links.iter().zip(&self.links).enumerate() {
-            let _ = write!(
-                text,
-                "link {index}       {} at level {}: {} -> {}",
-                link.name, plan.level, plan.inputs, plan.outputs
-            );
-            let _ = match &plan.turn {
-                Some(turn) => write!(text, "; {}", turn::describe(turn)),
-                None => Ok(()),
-            };
-            if index == self.chain.join {
-                let _ = match &self.embedding {
-                    EmbeddingPlan::Joined => Ok(()),
-                    EmbeddingPlan::Fused => write!(text, "; embeddings fused in"),
-                    EmbeddingPlan::Lookup { turn } => {
-                        write!(text, "; of embeddings: {}", turn::describe(turn))
-                    }
-                    EmbeddingPlan::Dot { .. } => {
-                        write!(text, "; then {} dot products", self.model.features.len())
-                    }
-                };
-            }
-            if let Some(level) = plan.restored {
-                let _ = write!(text, "; bootstrapped, and on at level {level}");
-            }
-            let _ = match link.gate {
-                Some(gate) => {
-                    let _ = write!(text, "; then {}", gate::describe(&gate));
-                    match gate::error(&gate) {
-                        Some(error) => writeln!(text, ", at most {error:.1e} from it"),
-                        None => writeln!(text),
-                    }
-                }
-                None => writeln!(text),
-            };
-        }
-        let _ = writeln!(text, "rotations    {}", self.rotations().len());
-        text
-    }
 }
 
-fn describe_layout(layout: &Layout) -> String {
-    match layout {
-        Layout::Packed { period, diagonals: 1, .. } => format!("each value in {period} slots"),
-        Layout::Packed { period, .. } => format!("packed for {period} outputs"),
-        Layout::Lanes { lanes, counts, .. } => {
-            format!("{lanes} lanes, {} in use", counts.iter().sum::<usize>())
-        }
-    }
-}
-
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
+/// That of plans without parts, which builds from before parts read.
+const WHOLE: u32 = 3;
 /// What is read: splits that plans of before do not name are those of then.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 

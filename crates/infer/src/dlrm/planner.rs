@@ -12,58 +12,17 @@ use super::chain::Chain;
 use super::cost::{CostTable, operations};
 use super::engine::{FLOOD_BITS, MAP_BYTES_MAX};
 use super::error::Error;
+use super::found::{Found, Kept, beside_bytes, query_bytes, query_ms};
+pub use super::goal::{Bootstraps, Goal};
 use super::layout::{count_values, packings};
+use super::parts::Asked;
 use super::placement;
 use super::plan::{Fusion, Plan, levels};
 use super::simulate;
 use super::spec::{Activation, Dlrm, DlrmSpec, RELU_DEGREES};
-use super::splits::{self, Choices, Chosen, KEYS_FREE_BYTES, KeyPrice};
+use super::splits::{self, KEYS_FREE_BYTES};
 use super::terms::Terms;
 use super::weights::Weights;
-
-/// What a plan is to reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::exhaustive_structs, reason = "written out by callers, with ..Default::default()")]
-pub struct Goal {
-    /// Users of one query, rounded up to a power of two.
-    pub users: usize,
-    /// −log2 of the largest error of a logit.
-    pub precision_bits: u32,
-    /// Whether the client may send degree-2 monomials of its dense features.
-    pub lift: bool,
-    /// The largest ring.
-    pub degree_max: usize,
-    /// The most bytes of keys, where they are bounded.
-    pub key_bytes_max: Option<usize>,
-    /// Whether levels may be restored.
-    pub bootstraps: Bootstraps,
-}
-
-/// Whether a plan is to bootstrap.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::exhaustive_enums, reason = "all there is to say")]
-pub enum Bootstraps {
-    /// Where it takes the least time, or nothing else carries the model.
-    #[default]
-    Allowed,
-    /// Not at all.
-    Never,
-    /// At least once.
-    Required,
-}
-
-impl Default for Goal {
-    fn default() -> Self {
-        Self {
-            users: 1,
-            precision_bits: 10,
-            lift: true,
-            degree_max: 65_536,
-            key_bytes_max: None,
-            bootstraps: Bootstraps::Allowed,
-        }
-    }
-}
 
 /// What a plan would take.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -118,53 +77,49 @@ fn rounding_log2(degree_log2: f64) -> f64 {
 ///
 /// # Errors
 /// [`Error::Depth`] where no set of 128 bits carries the model, [`Error::Layout`] where none has the
-/// slots, [`Error::Keys`] where all keys are larger than the goal's bound; [`Error::Spec`] for activations
-/// without a range.
+/// slots, [`Error::Keys`] where all keys are larger than the goal's bound, [`Error::Query`] where all queries
+/// are; [`Error::Spec`] for activations without a range.
 pub fn plan(dlrm: &Dlrm, weights: &Weights, goal: Goal, costs: &CostTable) -> Result<Plan, Error> {
     let users = goal.users.max(1).next_power_of_two();
-    let mut best: Option<Found> = None;
-    // Of those with keys above the bound, that with the smallest.
-    let mut smallest: Option<Found> = None;
+    let mut kept = Kept::default();
     let (mut least_levels, mut layout_error) = (usize::MAX, None);
     let chains = chains(dlrm, weights, goal)?;
     for (chain, fusion) in &chains {
-        let count = levels(chain, *fusion);
-        least_levels = least_levels.min(count);
+        least_levels = least_levels.min(levels(chain, *fusion));
         for log2 in 12..=16 {
             let degree = 1 << log2;
             if degree > goal.degree_max || goal.bootstraps == Bootstraps::Required {
                 continue;
             }
-            for special in 1..=(count + 1).min(SPECIAL_MAX) {
-                let least = least_bits(log2, goal.precision_bits);
-                let Some(bits) = fit(degree, count, special, least) else { continue };
-                let sketch = sketch(degree, count, special, bits);
-                let made = match Plan::new(dlrm, chain.clone(), &sketch, users, *fusion) {
-                    Ok(made) => made,
-                    Err(error) => {
-                        layout_error = Some(error);
-                        continue;
-                    }
-                };
-                let Some(found) = Found::of(made, costs, goal, best.as_ref()) else { continue };
-                found.keep(goal, &mut best, &mut smallest);
+            let least = least_bits(log2, goal.precision_bits);
+            for fusion in ways(dlrm, (chain, *fusion), (degree, least), costs, goal) {
+                let count = levels(chain, fusion);
+                for special in 1..=(count + 1).min(SPECIAL_MAX) {
+                    let Some(bits) = fit(degree, count, special, least) else { continue };
+                    let sketch = sketch(degree, count, special, bits);
+                    let made = match Plan::new(dlrm, chain.clone(), &sketch, users, fusion) {
+                        Ok(made) => made,
+                        Err(error) => {
+                            layout_error = Some(error);
+                            continue;
+                        }
+                    };
+                    kept.keep(made, costs, goal);
+                }
             }
         }
     }
     if goal.bootstraps != Bootstraps::Never {
         for (chain, fusion) in &chains {
-            restore(dlrm, (chain, *fusion), costs, goal, &mut best, &mut smallest)?;
+            restore(dlrm, (chain, *fusion), costs, goal, &mut kept)?;
         }
     }
     let is_composite = chains
         .iter()
         .flat_map(|(chain, _)| &chain.links)
         .any(|link| matches!(link.gate, Some(super::gate::Gate::Relu { degree: None, .. })));
-    repack(dlrm, costs, goal, &mut best, &mut smallest)?;
-    if let (None, Some(found), Some(max_bytes)) = (&best, &smallest, goal.key_bytes_max) {
-        return Err(Error::Keys { least_bytes: found.key_bytes, max_bytes });
-    }
-    let Some(Found { plan: sketch, .. }) = best else {
+    repack(dlrm, costs, goal, &mut kept);
+    let Some(Found { plan: sketch, .. }) = kept.best(goal)? else {
         if goal.bootstraps == Bootstraps::Required {
             let why = "no set of 128 bits bootstraps it at this precision, with these ranges";
             return Err(Error::Layout { why: why.into() });
@@ -216,6 +171,25 @@ fn chains(dlrm: &Dlrm, weights: &Weights, goal: Goal) -> Result<Vec<(Chain, Fusi
     Ok(chains)
 }
 
+/// `fusion`, and besides it the parts that the one-hot vectors may be sent in.
+fn ways(
+    dlrm: &Dlrm,
+    (chain, fusion): (&Chain, Fusion),
+    (degree, level_bits): (usize, u32),
+    costs: &CostTable,
+    goal: Goal,
+) -> Vec<Fusion> {
+    let mut all = vec![fusion];
+    let slots = degree / 2 / goal.users.max(1).next_power_of_two();
+    if fusion == Fusion::None && !dlrm.digits().is_empty() && slots > 0 {
+        let (digits, dim) = (dlrm.digits(), dlrm.spec().dim);
+        let query_bytes_max = goal.query_bytes_max;
+        let asked = Asked { chain, digits, dim, degree, slots, level_bits, query_bytes_max };
+        all.extend(asked.choose(costs, query_ms));
+    }
+    all
+}
+
 /// Keeps the plans of a chain with bootstraps, of each set that has as many bits as are asked for, where
 /// they are better than what was found.
 fn restore(
@@ -223,8 +197,7 @@ fn restore(
     (chain, fusion): (&Chain, Fusion),
     costs: &CostTable,
     goal: Goal,
-    best: &mut Option<Found>,
-    smallest: &mut Option<Found>,
+    kept: &mut Kept,
 ) -> Result<(), Error> {
     let users = goal.users.max(1).next_power_of_two();
     let slots = placement::widest(chain, users, |_| true);
@@ -236,17 +209,21 @@ fn restore(
             && own.scale >= least
             && base.is_for(slots);
         let is_cheaper = |best: &Found| base.floor_ms(slots, costs) < best.cost;
-        if !is_fit || !best.as_ref().is_none_or(is_cheaper) {
+        if !is_fit || !kept.best.as_ref().is_none_or(is_cheaper) {
             continue;
         }
         let bits = ModulusBits { first: own.first, level: own.scale, special: own.special.0 };
-        let sketch = sketch(degree, levels(chain, fusion), own.special.1, bits);
-        // A layout that there is not, there is with bootstraps neither.
-        let Ok(sketched) = Plan::new(dlrm, chain.clone(), &sketch, users, fusion) else { continue };
-        let sketched = sketched.with_baby_steps();
-        let Some(made) = base.plan(dlrm, &sketched, fusion, costs)? else { continue };
-        if let Some(found) = Found::of(made, costs, goal, best.as_ref()) {
-            found.keep(goal, best, smallest);
+        for fusion in ways(dlrm, (chain, fusion), (degree, own.scale), costs, goal) {
+            let sketch = sketch(degree, levels(chain, fusion), own.special.1, bits);
+            // A layout that there is not, there is with bootstraps neither.
+            let sketched = Plan::new(dlrm, chain.clone(), &sketch, users, fusion);
+            let Ok(sketched) = sketched.map(Plan::with_baby_steps) else { continue };
+            match base.plan(dlrm, &sketched, fusion, costs) {
+                Ok(Some(made)) => kept.keep(made, costs, goal),
+                // Parts take a product above the join, where bootstraps may leave no level for it.
+                Err(Error::Layout { .. }) if fusion.is_none() => {}
+                other => drop(other?),
+            }
         }
     }
     Ok(())
@@ -284,7 +261,7 @@ pub fn plan_precisely(
             let precision_bits = asked.precision_bits + more;
             let asked = Goal { precision_bits, ..asked };
             match plan(dlrm, weights, asked, costs) {
-                Err(Error::Depth { .. } | Error::Keys { .. }) => None,
+                Err(Error::Depth { .. } | Error::Keys { .. } | Error::Query { .. }) => None,
                 found => Some(found.map(|found| (asked, found))),
             }
         });
@@ -327,80 +304,21 @@ fn measured_bits(plan: &Plan, weights: &Weights, platform: Platform) -> Result<O
     Ok(least)
 }
 
-/// A plan with what it counts for.
-struct Found {
-    plan: Plan,
-    /// Bytes that a client uploads once.
-    key_bytes: usize,
-    /// Milliseconds of the server, and what keys and queries count for.
-    cost: f64,
-}
-
-impl Found {
-    /// Chooses the splits of `plan`: by the keys' price, and where that leaves keys larger than the goal's
-    /// bound by prices that grow until they are not, or no smaller ones are found. `None` where it cannot
-    /// count for less than `best`.
-    fn of(mut plan: Plan, costs: &CostTable, goal: Goal, best: Option<&Self>) -> Option<Self> {
-        let choices = Choices::new(&plan, costs);
-        let others = costs.server_ms(&plan) - costs.maps_ms(&plan);
-        let others = others + UPLOAD_MS * ciphertext_words(&plan);
-        if best.is_some_and(|best| others + choices.least_ms() >= best.cost) {
-            return None;
-        }
-        let most = goal.key_bytes_max.unwrap_or(usize::MAX);
-        let mut factor = 1.0;
-        loop {
-            let (splits, Chosen { ms, key_bytes, total }) = choices.choose(KeyPrice(factor));
-            let key_bytes = key_bytes + beside_bytes(&plan);
-            if key_bytes <= most || factor >= PRICE_FACTOR_MAX {
-                plan.set_splits(&splits);
-                return Some(Self { plan, key_bytes, cost: others + ms + (total - ms) / factor });
-            }
-            factor *= 4.0;
-        }
-    }
-
-    /// Puts it in place of `best` or `smallest` where it is better.
-    fn keep(self, goal: Goal, best: &mut Option<Self>, smallest: &mut Option<Self>) {
-        if goal.key_bytes_max.is_some_and(|most| self.key_bytes > most) {
-            if smallest.as_ref().is_none_or(|found| self.key_bytes < found.key_bytes) {
-                *smallest = Some(self);
-            }
-        } else if best.as_ref().is_none_or(|found| self.cost < found.cost) {
-            *best = Some(self);
-        }
-    }
-}
-
 /// Tries more diagonals for what the client packs: each doubling of them leaves a fold less, whose key is
 /// one of the largest.
-fn repack(
-    dlrm: &Dlrm,
-    costs: &CostTable,
-    goal: Goal,
-    best: &mut Option<Found>,
-    smallest: &mut Option<Found>,
-) -> Result<(), Error> {
-    let Some(from) = best.as_ref().or(smallest.as_ref()) else { return Ok(()) };
+fn repack(dlrm: &Dlrm, costs: &CostTable, goal: Goal, kept: &mut Kept) {
+    let Some(from) = kept.from() else { return };
     for index in 0..from.plan.inputs.len() {
-        let Some(Found { plan, .. }) = best.as_ref().or(smallest.as_ref()) else { return Ok(()) };
+        let Some(Found { plan, .. }) = kept.from() else { return };
         let plan = plan.clone();
         let input = &plan.inputs[index];
         let count = count_values(input.values, plan.chain.links[0].inputs, dlrm.digits());
         for layout in packings(plan.slots(), input, count) {
             let mut other = plan.clone();
             other.inputs[index].layout = layout;
-            if let Some(found) = Found::of(other, costs, goal, best.as_ref()) {
-                found.keep(goal, best, smallest);
-            }
+            kept.keep(other, costs, goal);
         }
     }
-    Ok(())
-}
-
-/// Bytes, at most, that go up beside keys: an encryption of zero at the last level, and what names them.
-fn beside_bytes(plan: &Plan) -> usize {
-    plan.parameters.degree * 8 + 4096
 }
 
 /// The plan with primes in place of their bits, and with more bits where they are free.
@@ -419,12 +337,12 @@ fn settle(dlrm: &Dlrm, sketch: &Plan, goal: Goal) -> Result<Plan, Error> {
         Ok(Some(plan))
     };
     let key_bytes_max = goal.key_bytes_max.unwrap_or(usize::MAX).min(KEYS_FREE_BYTES);
+    let query_bytes_max = goal.query_bytes_max.unwrap_or(usize::MAX).min(QUERY_FREE_BYTES);
     let least = least_bits(degree.ilog2(), goal.precision_bits);
     for level in (least + 1..=(least + SPARE_BITS).min(LEVEL_BITS_MAX)).rev() {
         let Some(plan) = made(level)? else { continue };
-        let query_bytes = ciphertext_words(&plan) * f64::from(level) / 8.0;
         if splits::key_bytes(&plan) + beside_bytes(&plan) <= key_bytes_max
-            && query_bytes <= QUERY_FREE_BYTES
+            && query_bytes(&plan) <= query_bytes_max
         {
             return Ok(plan);
         }
@@ -460,12 +378,6 @@ fn sketch(degree: usize, count: usize, special: usize, bits: ModulusBits) -> Par
 /// The fewest bits of a scale: what rounding leaves, and eight bits for what weights make of it.
 fn least_bits(degree_log2: u32, precision_bits: u32) -> u32 {
     rounding_log2(f64::from(degree_log2)).ceil() as u32 + precision_bits + 8
-}
-
-/// Words of a query's ciphertexts.
-fn ciphertext_words(plan: &Plan) -> f64 {
-    let words = plan.inputs.iter().map(|input| input.ciphertexts * (input.level + 1));
-    (words.sum::<usize>() * plan.parameters.degree) as f64
 }
 
 /// What the same model would take another way, or with another activation.
@@ -529,9 +441,12 @@ pub fn alternatives(
                 let key_bytes = Some(splits::key_bytes(&found) + beside_bytes(&found));
                 Ok(Alternative { what, server_ms, key_bytes, ..nothing })
             }
-            Err(refused @ (Error::Depth { .. } | Error::Keys { .. } | Error::Layout { .. })) => {
-                Ok(Alternative { refused: Some(refused.to_string()), ..nothing })
-            }
+            Err(
+                refused @ (Error::Depth { .. }
+                | Error::Keys { .. }
+                | Error::Query { .. }
+                | Error::Layout { .. }),
+            ) => Ok(Alternative { refused: Some(refused.to_string()), ..nothing }),
             Err(error) => Err(error),
         }
     };
@@ -594,8 +509,6 @@ const REPEATS_MAX: usize = 3;
 const DRAWS: u8 = 8;
 /// By how many bits noise is to be below what hides it: of a 2^-4, an answer's distribution changes.
 const HIDDEN_BITS: u32 = 4;
-/// Milliseconds that a word of a query counts for: about what encrypting it takes.
-const UPLOAD_MS: f64 = 2e-5;
 /// The most numbers of a fused map.
 const FUSED_MAX: usize = 1 << 24;
 /// Bits of q_0 above the scale: logits are below 2^9.
@@ -604,10 +517,8 @@ const LOGIT_MAX: f64 = (1 << (HEADROOM_BITS - 1)) as f64;
 /// Bits of a scale above the fewest, where they fit and nothing that counts grows by them: keys and
 /// queries are as small as any anyway.
 const SPARE_BITS: u32 = 6;
-const QUERY_FREE_BYTES: f64 = 4e6;
+const QUERY_FREE_BYTES: usize = 4_000_000;
 /// The longest scales.
 const LEVEL_BITS_MAX: u32 = 40;
 /// Primes of P: as many as key switching carries.
 const SPECIAL_MAX: usize = 12;
-/// How many times their price keys count at most, where they are bounded.
-const PRICE_FACTOR_MAX: f64 = 65_536.0;

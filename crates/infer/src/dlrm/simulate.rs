@@ -9,6 +9,7 @@ use super::compile::Compiled;
 use super::digits::Digits;
 use super::error::Error;
 use super::features::Sizes;
+use super::layout::Input;
 use super::plan::Plan;
 use super::weights::Weights;
 use crate::trace::{Trace, Traced};
@@ -43,9 +44,10 @@ pub fn predict(
     let sizes = sizes(plan);
     let users = sizes.check(dense, indices)?;
     let scale = parameters.scale();
-    let vectors = plan.inputs.iter().flat_map(|input| {
-        sizes.fill_input(input, dense, indices).map(|values| (values, input.level))
-    });
+    let vectors = plan
+        .inputs
+        .iter()
+        .flat_map(|input| sizes.fill_input(input, dense, indices).zip(input.levels()));
     let slots = match mode {
         Mode::Clear => {
             let mut evaluator = clear;
@@ -86,10 +88,9 @@ pub fn trace(
     let parameters = plan.parameters.check(platform)?;
     let clear = Clear::with_keys(&parameters, &plan.key_spec());
     let mut xs = Vec::new();
-    for input in &plan.inputs {
+    for level in plan.inputs.iter().flat_map(Input::levels) {
         // What is computed on does not matter to what is done.
-        let zeros = clear.vector(&[0.0], input.level, parameters.scale())?;
-        xs.extend(vec![zeros; input.ciphertexts]);
+        xs.push(clear.vector(&[0.0], level, parameters.scale())?);
     }
     let mut evaluator = Traced::new(clear);
     // Maps of many ciphertexts are made as they are used: they need not all be in memory.

@@ -142,9 +142,8 @@ fn candidates(
     map: &Map,
     number: &mut impl FnMut(usize) -> usize,
 ) -> Vec<Candidate> {
-    let all = TurnSplit::all(map.turn.diagonals);
-    // Sums over several ciphertexts are rotated, not each ciphertext.
-    let all = all.into_iter().filter(|split| map.ciphertexts == 1 || split.baby_steps == 1);
+    // Sums over several ciphertexts are rotated, not each ciphertext, where they are many.
+    let all = map.splits().filter(|split| map.ciphertexts <= FEW || split.baby_steps == 1);
     let mut found: Vec<Candidate> = all
         .map(|split| {
             let turn = map.turn.with(split);
@@ -162,6 +161,8 @@ fn candidates(
     found
 }
 
+/// How many ciphertexts may each be rotated by baby steps.
+const FEW: usize = 2;
 /// How many times the fastest split's time a split may take.
 const SLOWEST: f64 = 4.0;
 
@@ -176,6 +177,13 @@ fn other_keys(plan: &Plan) -> impl Iterator<Item = usize> + use<> {
 pub(super) fn key_bytes(plan: &Plan) -> usize {
     let levels = plan.rotations().into_values().chain(other_keys(plan));
     levels.map(|level| key_bytes_at(plan, level)).sum()
+}
+
+/// Bytes of one polynomial at `level` on the wire.
+pub(super) fn poly_bytes(plan: &Plan, level: usize) -> usize {
+    let moduli = plan.parameters.moduli[..=level].iter();
+    let bits: u32 = moduli.map(|&modulus| bits_below(modulus)).sum();
+    plan.parameters.degree * bits as usize / 8
 }
 
 /// Bytes of a key of `level`, its halves' masks left out: the wire's.
@@ -205,8 +213,10 @@ pub(super) fn map_memory_bytes(plan: &Plan, input_bytes_max: usize) -> usize {
     let maps = plan.maps();
     let bytes = maps.iter().enumerate().map(|(index, map)| {
         let words = (2 * map.period * plan.users).min(plan.parameters.degree);
-        let diagonals = map.turn.diagonals * map.ciphertexts;
-        let width = width_at(&plan.parameters, map.level, map.turn.baby_steps > 1);
+        let diagonals = map.turn.diagonals * map.ciphertexts * map.outputs.unwrap_or(1);
+        // What parts' baby steps rotate is divided by P at once.
+        let is_over_p = map.turn.baby_steps > 1 && map.outputs.is_none();
+        let width = width_at(&plan.parameters, map.level, is_over_p);
         let bytes = diagonals * words * width;
         if index < plan.inputs.len() && bytes > input_bytes_max { 0 } else { bytes }
     });

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::digits::{BASE_MAX, Digits};
 use super::error::{Error, hex};
 use super::features::Sizes;
-use super::layout::Input;
-use super::plan::{ParametersSpec, Plan, is_dense_max};
+use super::layout::{Input, check_inputs};
+use super::plan::{Fusion, ParametersSpec, Plan, is_dense_max};
 use super::spec::{FeatureSpec, SLOTS_MAX, WIDTH_MAX};
 
 /// The most bytes of terms.
@@ -97,7 +97,11 @@ impl Terms {
         let KeySpec { products, rotations, conjugation, raise } = plan.key_spec();
         let announced = Announced {
             // Who reads the first format alone reads all that is not bootstrapped.
-            format: if raise.is_some() { FORMAT } else { *FORMATS.start() },
+            format: match (plan.fusion(), raise) {
+                (Fusion::Parts { .. }, _) => FORMAT,
+                (_, Some(_)) => RAISED,
+                _ => *FORMATS.start(),
+            },
             plan: hex(&plan.hash()),
             parameters: plan.parameters.clone(),
             users: plan.users,
@@ -130,19 +134,17 @@ impl Terms {
             let why = format!("{} bytes, at most {TERMS_BYTES_MAX}", bytes.len());
             return Err(Error::Terms { why });
         }
-        let announced = serde_json::from_slice(bytes);
-        Self::check(announced.map_err(|error| Error::Terms { why: error.to_string() })?, platform)
+        let wrong = |error: serde_json::Error| Error::Terms { why: error.to_string() };
+        // The format first: terms of another one may say what is not known here.
+        let Version { format } = serde_json::from_slice(bytes).map_err(wrong)?;
+        check_format(format)?;
+        Self::check(serde_json::from_slice(bytes).map_err(wrong)?, platform)
     }
 
     fn check(announced: Announced, platform: Platform) -> Result<Self, Error> {
         let refuse = |why: String| Error::Terms { why };
         let own = &announced;
-        if !FORMATS.contains(&own.format) {
-            let (found, first, last) = (own.format, FORMATS.start(), FORMATS.end());
-            return Err(refuse(format!(
-                "format {found}, this build reads {first} to {last}: upgrade the client"
-            )));
-        }
+        check_format(own.format)?;
         let plan = unhex(&own.plan).ok_or_else(|| refuse("plan is no BLAKE3 hash".into()))?;
         let ParametersSpec { degree, moduli, special_moduli, .. } = &own.parameters;
         if !(4096..=65_536).contains(degree) || !degree.is_power_of_two() {
@@ -158,7 +160,7 @@ impl Terms {
         if !(1..=WIDTH_MAX).contains(&own.dense) || own.features.len() > 1024 {
             return Err(refuse("dense and sparse features out of bounds".into()));
         }
-        if !(2..=BASE_MAX).contains(&own.base) || own.inputs.is_empty() || own.inputs.len() > 2 {
+        if !(2..=BASE_MAX).contains(&own.base) || own.inputs.is_empty() || own.inputs.len() > 3 {
             return Err(refuse("a base or a number of inputs out of bounds".into()));
         }
         let mut features: Vec<(String, Digits)> = Vec::new();
@@ -192,8 +194,8 @@ impl Terms {
             if input.level == 0 || input.level > levels {
                 return Err(refuse(format!("an input at level {} of {levels}", input.level)));
             }
-            input.check(slots, sizes.dense_values(), &sizes.digits())?;
         }
+        check_inputs(&own.inputs, slots, sizes.dense_values(), &sizes.digits())?;
         let is_level = |&level: &usize| (1..=levels).contains(&level);
         let mut others = own.products.iter().chain(&own.conjugation).chain(&own.raise);
         if !others.all(is_level) || own.rotations.len() > 4096 {
@@ -290,11 +292,9 @@ impl Terms {
 
     /// Bytes of a query.
     pub fn query_bytes(&self) -> usize {
-        let each = self.announced.inputs.iter().map(|input| {
-            let form = wire::Form::Fresh;
-            input.ciphertexts * wire::ciphertext_bytes(&self.parameters, input.level, form)
-        });
-        PLAN_BYTES + each.sum::<usize>()
+        let levels = self.announced.inputs.iter().flat_map(Input::levels);
+        let each = |level| wire::ciphertext_bytes(&self.parameters, level, wire::Form::Fresh);
+        PLAN_BYTES + levels.map(each).sum::<usize>()
     }
 
     /// Bytes of an answer.
@@ -364,6 +364,20 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(out)
 }
 
-const FORMAT: u32 = 2;
-/// What is read: the first has no bootstraps.
+fn check_format(found: u32) -> Result<(), Error> {
+    let (first, last) = (FORMATS.start(), FORMATS.end());
+    let why = || format!("format {found}, this build reads {first} to {last}: upgrade the client");
+    if FORMATS.contains(&found) { Ok(()) } else { Err(Error::Terms { why: why() }) }
+}
+
+/// Terms' format, whatever else is in them.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+const FORMAT: u32 = 3;
+/// That of terms with bootstraps and without parts.
+const RAISED: u32 = 2;
+/// What is read: the first has no bootstraps, the second no one-hot vectors in parts.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;

@@ -90,6 +90,18 @@ pub(super) struct Map {
     pub ciphertexts: usize,
     /// After how many of a user's slots its diagonals repeat.
     pub period: usize,
+    /// Into how many ciphertexts it looks up, each with diagonals of its own, where it is of parts.
+    pub outputs: Option<usize>,
+}
+
+impl Map {
+    /// Every split that it can have.
+    pub fn splits(&self) -> impl Iterator<Item = TurnSplit> + use<> {
+        // Parts are rotated by all baby steps at once.
+        let is_parts = self.outputs.is_some();
+        let all = TurnSplit::all(self.turn.diagonals).into_iter();
+        all.filter(move |split| !is_parts || split.inner_steps == 0)
+    }
 }
 
 impl Turn {
@@ -118,6 +130,8 @@ impl Turn {
                 let fold_count = slots / fold_step;
                 Self::new((lanes, width), (fold_step, fold_count))
             }
+            // A row in a group meets the whole column; what is looked up is not folded.
+            Layout::Parts { columns, .. } => Self::new((columns, slots / columns), (slots, 1)),
         }
     }
 
@@ -133,6 +147,11 @@ impl Turn {
     pub(super) fn with(self, split: TurnSplit) -> Self {
         let TurnSplit { baby_steps, inner_steps, is_chained } = split;
         Self { baby_steps, inner_steps, is_chained, ..self }
+    }
+
+    /// With so many baby steps, one rotation a step.
+    pub(super) fn with_babies(self, baby_steps: usize) -> Self {
+        self.with(TurnSplit::new(baby_steps))
     }
 
     /// How its diagonals are split.

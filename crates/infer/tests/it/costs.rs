@@ -18,7 +18,7 @@ use hushtable_rlwe::ring::Platform;
 use crate::models::{model, spec, tensors};
 
 /// How often, by layer, level and kind.
-type Counts = BTreeMap<(String, usize, Kind), usize>;
+pub type Counts = BTreeMap<(String, usize, Kind), usize>;
 
 fn costs() -> CostTable {
     CostTable::shipped().unwrap()
@@ -30,8 +30,8 @@ fn counted(plan: &Plan, weights: &Weights) -> Counts {
     let clear = Clear::with_keys(&parameters, &plan.key_spec());
     let mut xs = Vec::new();
     for input in &plan.inputs {
-        let x = clear.vector(&[0.0], input.level, parameters.scale()).unwrap();
-        xs.extend(std::iter::repeat_n(x, input.ciphertexts));
+        let vector = |level| clear.vector(&[0.0], level, parameters.scale()).unwrap();
+        xs.extend(input.levels().map(vector));
     }
     let mut evaluator = Counted::new(clear);
     let compiled = Compiled::new(plan, weights, &evaluator, usize::MAX).unwrap();
@@ -47,7 +47,7 @@ fn predicted(plan: &Plan) -> Counts {
     own.map(|own| ((own.layer, own.level, own.kind), own.count)).collect()
 }
 
-fn check(name: &str, plan: &Plan, weights: &Weights) -> Counts {
+pub fn check(name: &str, plan: &Plan, weights: &Weights) -> Counts {
     let (said, found) = (predicted(plan), counted(plan, weights));
     let keys: std::collections::BTreeSet<_> = said.keys().chain(found.keys()).collect();
     let other: Vec<_> = keys
@@ -119,7 +119,7 @@ fn check_trace(name: &str, plan: &Plan, weights: &Weights, said: &Counts) {
     assert_eq!(recorded, expected, "{name}");
 }
 
-fn has(counts: &Counts, kinds: &[Kind]) {
+pub fn has(counts: &Counts, kinds: &[Kind]) {
     for kind in kinds {
         assert!(counts.keys().any(|(.., own)| own == kind), "{kind:?}: {counts:?}");
     }

@@ -16,6 +16,7 @@ mod hybrid_views;
 mod keys_read;
 mod linear_vectors;
 mod models;
+mod parts;
 mod plans;
 mod refusals;
 mod restored;

@@ -233,7 +233,7 @@ fn terms_that_no_client_accepts_are_refused() {
         assert!(good.contains(from), "{from} is not in {good}");
         assert!(parse(&good.replacen(from, to, 1)).is_err(), "{to} was accepted");
     };
-    refused("\"format\":1", "\"format\":3");
+    refused("\"format\":1", "\"format\":4");
     refused("\"users\":1", "\"users\":3");
     refused("\"users\":1", "\"users\":65536");
     refused("\"dense\":3", "\"dense\":0");

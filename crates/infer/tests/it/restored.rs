@@ -172,7 +172,7 @@ fn clients_check_what_bootstraps_ask_for() {
         ("raise", serde_json::json!(levels + 1)),
         ("raise", serde_json::json!(0)),
         ("conjugation", serde_json::json!(levels + 1)),
-        ("format", serde_json::json!(3)),
+        ("format", serde_json::json!(4)),
     ] {
         let mut changed = terms.clone();
         changed[field] = value.clone();

@@ -17,5 +17,6 @@ pub(super) use gates::{gate_operations, reduction_operations};
 pub use kinds::{Kind, Operation};
 pub(super) use kinds::{diagonal, is_repeated};
 pub use measure::{calibrate, measure};
+pub(super) use operations::MapShape;
 pub use operations::operations;
 pub use table::{CostTable, Entry, FORMAT};

@@ -13,6 +13,8 @@ pub(in super::super) struct MapShape {
     /// How many ciphertexts it takes.
     ciphertexts: usize,
     is_repeated: bool,
+    /// Into how many ciphertexts it looks up, where it is of parts.
+    outputs: Option<usize>,
 }
 
 impl MapShape {
@@ -20,12 +22,21 @@ impl MapShape {
     pub fn of(plan: &Plan, map: &Map) -> Self {
         let (degree, values) = (plan.parameters.degree, map.period.saturating_mul(plan.users));
         let is_repeated = is_repeated(degree, values);
-        Self { level: map.level, ciphertexts: map.ciphertexts, is_repeated }
+        let (level, ciphertexts, outputs) = (map.level, map.ciphertexts, map.outputs);
+        Self { level, ciphertexts, is_repeated, outputs }
+    }
+
+    /// Of a lookup by parts into `outputs` ciphertexts.
+    pub fn parts(level: usize, outputs: usize) -> Self {
+        Self { level, ciphertexts: 1, is_repeated: false, outputs: Some(outputs) }
     }
 
     /// The operations of the map, split as `turn` is, and of the fold after it.
     pub fn operations(self, turn: &Turn) -> Counts {
-        let Self { level, ciphertexts, .. } = self;
+        let Self { level, ciphertexts, outputs, .. } = self;
+        if let Some(outputs) = outputs {
+            return self.part_operations(turn, outputs);
+        }
         let steps = turn.split(1).steps(turn.steps());
         let mut all = Vec::with_capacity(8);
         // Sums over all ciphertexts are rotated, and each ciphertext by itself.
@@ -42,13 +53,30 @@ impl MapShape {
         fold(&mut all, level.saturating_sub(1), turn.fold_count);
         all
     }
+
+    /// Of parts: the baby steps' rotations are made once, each by itself, and serve all outputs. Of every
+    /// output, giant steps rotate the sums, and what comes of it is multiplied by its groups.
+    fn part_operations(self, turn: &Turn, outputs: usize) -> Counts {
+        let (level, babies) = (self.level, turn.baby_steps.saturating_sub(1));
+        let sums = turn.split(1).steps(turn.steps().step_by(babies + 1));
+        vec![
+            (Kind::Cut, level, babies.min(1)),
+            (Kind::Hoisted, level, babies),
+            (Kind::Divide, level, 2 * babies + sums.divisions * outputs),
+            (diagonal(self.is_repeated, false), level, turn.diagonals * outputs),
+            (Kind::Giant, level, sums.giants * outputs),
+            (Kind::Close, level, outputs),
+            (Kind::MultiplyRescale, level.saturating_sub(1), outputs),
+            (Kind::Add, level.saturating_sub(2), outputs.saturating_sub(1)),
+        ]
+    }
 }
 
 /// What a plan does, layer by layer.
 pub fn operations(plan: &Plan) -> Vec<Operation> {
     let mut all = Tally::default();
     for input in &plan.inputs {
-        all.extend("query", [(Kind::Read, input.level, input.ciphertexts)]);
+        all.extend("query", input.levels().map(|level| (Kind::Read, level, 1)));
     }
     // In their order: the inputs', the links', those of embeddings.
     let mut maps = plan.maps().into_iter();
@@ -73,8 +101,8 @@ pub fn operations(plan: &Plan) -> Vec<Operation> {
             }
             _ => all.extend(name, input_maps.first().into_iter().flat_map(of)),
         }
-        if let (true, Some(map)) = (index == plan.chain.join, input_maps.get(1)) {
-            all.extend("embeddings", of(map));
+        if index == plan.chain.join && input_maps.len() > 1 {
+            all.extend("embeddings", input_maps[1..].iter().flat_map(of));
             if let EmbeddingPlan::Lookup { .. } = plan.embedding {
                 all.extend("embeddings", of_embeddings.iter().flat_map(of));
             }
