@@ -2,8 +2,8 @@
 
 use super::CkksServerSpec;
 use crate::settings::{
-    KEYS_BYTES_PER_PEER_MAX, KEYS_FOLDER, KEYS_FOLDER_BYTES_MAX, Kind, MODEL, PLAN,
-    QUEUE_QUERIES_MAX, Setting, THREADS,
+    KEYS_BYTES_PER_PEER_MAX, KEYS_FOLDER, KEYS_FOLDER_BYTES_MAX, KEYS_MEMORY_BYTES_MAX, MODEL,
+    PLAN, QUEUE_QUERIES_MAX, Setting, THREADS,
 };
 
 /// [`CkksServerSpec`]'s own, in the order of a help page.
@@ -17,13 +17,6 @@ pub(super) const SETTINGS: &[Setting] = &[
     KEYS_FOLDER_BYTES_MAX,
     KEYS_BYTES_PER_PEER_MAX,
 ];
-
-const KEYS_MEMORY_BYTES_MAX: Setting = Setting::new(
-    "keys_memory_bytes_max",
-    Kind::Bytes,
-    "",
-    "Most bytes of clients' keys in memory. Where one client's do not fit, all are kept in half, and queries take longer.",
-);
 
 /// A spec of which nothing is given.
 pub(super) fn defaults() -> serde_json::Result<serde_json::Value> {
