@@ -1,6 +1,6 @@
-//! Compares what plans are predicted to take with what they take: `infer_costs [TABLE.json] [RUNS [MODEL ...]]`,
-//! models by their names of `bench::PUBLISHED`, or all but those whose maps are made at each use; by the shipped
-//! table, or by one that `infer_speed calibrate` wrote on this machine.
+//! Compares what plans are predicted to take with what they take: `infer_costs [TABLE.json] [RUNS [MODEL ...]]`.
+//! MODEL is a name of `bench::PUBLISHED`; without one, all are measured but those whose maps are made at each use.
+//! TABLE.json is a table that `infer_speed calibrate` wrote on this machine; without it, the shipped table counts.
 //!
 //! Each circuit runs on encrypted zeros, which take what any numbers take, on this thread and by its clock: once
 //! with each operation timed, by layer and group, and as a whole with the queries' ciphertexts read.

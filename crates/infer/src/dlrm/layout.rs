@@ -67,7 +67,7 @@ pub enum Layout {
         first: usize,
         /// Values of a row, rounded up to a power of two.
         width: usize,
-        /// By feature: its lanes; 0 for one that another input holds.
+        /// By feature: its lanes; 0 where another input holds the feature.
         counts: Vec<usize>,
     },
     /// For lookups by a product: slot s is in column s mod `columns`, whose slots are as many rows of a
@@ -79,7 +79,7 @@ pub enum Layout {
         columns: usize,
         /// Values of a row, rounded up to a power of two.
         width: usize,
-        /// By feature: its columns; 0 for one that another input holds.
+        /// By feature: its columns; 0 where another input holds the feature.
         counts: Vec<usize>,
     },
 }

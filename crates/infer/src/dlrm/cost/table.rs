@@ -124,7 +124,7 @@ impl CostTable {
     /// Reads a table.
     ///
     /// # Errors
-    /// [`Error::Plan`] for one of another format, and for one that is none.
+    /// [`Error::Plan`] for a table of another format, and for text that is no table.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let wrong = |why: String| Error::Plan { why: format!("the cost table: {why}") };
         // The format first: what a table of another one says may not be what it means here.
