@@ -30,7 +30,7 @@ use tonic::codegen::tokio_stream::{self, wrappers::ReceiverStream};
 use tonic::transport::Endpoint;
 
 use crate::common::{Pair, Running, network, row, table, until};
-use crate::neighbours::{connect, flood, half_sent, hog, is_near, pair, start, take_place};
+use crate::neighbours::{connect, flood, half_sent, hog, pair, start, take_place};
 use crate::shares::{Bundle, assert_near as assert_logits, client_spec, parts};
 use crate::train_common::{self, DIM, SLOTS, SOON, USERS_MAX};
 use crate::{hybrid_common, infer_common};
@@ -93,6 +93,12 @@ impl Measured {
         let worst_max = 3 * self.alone.worst + REFUSED_MAX;
         is_near(self.alone.half, self.beside.half) && self.beside.worst <= worst_max
     }
+}
+
+/// What a neighbour may cost: half of the processors, and a turn that is under way. The flood is made by this process
+/// too, which takes its processors from the servers.
+fn is_near(alone: Duration, beside: Duration) -> bool {
+    beside <= (3 * alone).max(alone + Duration::from_millis(50))
 }
 
 /// Times of what `ask` does, in order of length.

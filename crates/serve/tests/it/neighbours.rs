@@ -57,29 +57,6 @@ where
     tasks
 }
 
-/// Half of the times that `ask` takes, of five.
-async fn median<T>(mut ask: impl AsyncFnMut(u64) -> T) -> Duration {
-    let mut times = Vec::new();
-    for number in 0..5 {
-        let began = Instant::now();
-        ask(number).await;
-        times.push(began.elapsed());
-    }
-    times.sort();
-    times[2]
-}
-
-/// What a neighbour may cost: half of the processors, and a turn that is under way. The flood is made by this process
-/// too, which takes its processors from the servers.
-#[track_caller]
-fn assert_near(alone: Duration, beside: Duration) {
-    assert!(is_near(alone, beside), "{beside:?} beside a neighbour, {alone:?} alone");
-}
-
-pub(crate) fn is_near(alone: Duration, beside: Duration) -> bool {
-    beside <= (3 * alone).max(alone + Duration::from_millis(50))
-}
-
 pub(crate) fn start(spec: HybridServerSpec) -> Running {
     Running::start(HybridServer::open(spec).unwrap())
 }
@@ -272,19 +249,20 @@ async fn inferences_that_are_half_sent_use_no_precompute_up() {
     let (dense, indices, expected) = bundle.users(1);
     let left = &servers[0];
     until("there are some", async || left.metric(READY).await >= 8.0).await;
-    let predict = async |_| {
-        let found = client.predict(1, &dense, &indices).await.unwrap();
-        assert_logits(&found.logits, &expected);
+    let predict = async || {
+        for _ in 0..5 {
+            let found = client.predict(1, &dense, &indices).await.unwrap();
+            assert_logits(&found.logits, &expected);
+        }
     };
-    let alone = median(predict).await;
+    predict().await;
     assert_eq!(left.metric(USED).await, 5.0);
     let floods = half_sent(&servers, shared_parts(&client, &dense, &indices)).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(left.metric(USED).await, 5.0);
-    let beside = median(predict).await;
+    predict().await;
     assert_eq!(left.metric(USED).await, 10.0);
     assert!(floods.iter().all(|flood| flood.len() == 12), "the floods go on");
-    assert_near(alone, beside);
 }
 
 /// Takes a place of a round for whoever is at the other end of `raw`.
