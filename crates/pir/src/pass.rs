@@ -68,55 +68,34 @@ impl<'a> Pass<'a> {
 
     /// The sums of `keys` over `subtrees`, as the kernels leave them.
     pub(crate) fn sums(&self, prg: Prg, keys: &[&Key], subtrees: Range<usize>) -> Vec<u8> {
-        match keys.len() <= self.kernel.scans_max() {
-            true => self.scan(prg, keys, subtrees),
-            false => self.multiply(prg, keys, subtrees),
+        match keys {
+            [key] => self.scan(prg, key, subtrees),
+            _ => self.multiply(prg, keys, subtrees),
         }
     }
 
-    /// One key, or so few that each is best scanned for: a masked XOR of the table.
-    fn scan(&self, prg: Prg, keys: &[&Key], subtrees: Range<usize>) -> Vec<u8> {
-        let mut walks: Vec<Walk> =
-            keys.iter().map(|key| Walk::new(key, prg, self.subtree_blocks.ilog2())).collect();
-        let leaf_count = walks.first().map_or(1, Walk::leaves_per_subtree);
-        let mut leaves = vec![0u128; 4 * leaf_count * keys.len()];
+    /// One key: a masked XOR of the table.
+    fn scan(&self, prg: Prg, key: &Key, subtrees: Range<usize>) -> Vec<u8> {
+        let mut walk = Walk::new(key, prg, self.subtree_blocks.ilog2());
+        let leaf_count = walk.leaves_per_subtree();
+        let mut leaves = vec![0u128; 4 * leaf_count];
         let mut scratch = vec![0u128; 2 * leaf_count];
-        let mut scans = self.scans(keys.len());
+        let mut sums = vec![0; self.planes.row_units() * UNIT_BYTES];
         for subtree in subtrees {
-            for (walk, leaves) in walks.iter_mut().zip(leaves.chunks_exact_mut(4 * leaf_count)) {
-                walk.leaves(self.subtree_of_key(subtree), leaves, &mut scratch);
-            }
-            for (at, block) in self.blocks_of(subtree).enumerate() {
-                let share = |key: usize| leaf_bytes(&leaves[4 * (key * leaf_count + at)..][..4]);
-                self.scan_block(block, share, &mut scans);
+            walk.leaves(self.subtree_of_key(subtree), &mut leaves, &mut scratch);
+            for (block, leaf) in self.blocks_of(subtree).zip(leaves.chunks_exact(4)) {
+                self.scan_block(block, leaf_bytes(leaf), &mut sums);
             }
         }
-        in_one(scans)
+        sums
     }
 
-    /// Room for the sums of each of so many keys.
-    fn scans(&self, keys: usize) -> Vec<Vec<u8>> {
-        vec![vec![0; self.planes.row_units() * UNIT_BYTES]; keys]
-    }
-
-    fn scan_block<'s>(
-        &self,
-        block: usize,
-        shares: impl Fn(usize) -> &'s [u8; 64],
-        scans: &mut [Vec<u8>],
-    ) {
-        let last = scans.len() - 1;
+    fn scan_block(&self, block: usize, shares: &[u8; 64], sums: &mut [u8]) {
         for strip in self.planes.strips() {
             let tile = self.planes.tile(block, strip);
-            for (key, sums) in scans.iter_mut().enumerate() {
-                // The tile stays in cache for all keys.
-                let next = match key == last {
-                    true => self.planes.after(block, strip, tile.len()),
-                    false => &[],
-                };
-                let sums = &mut sums[strip.unit * UNIT_BYTES..][..strip.units * UNIT_BYTES];
-                self.kernel.scan(tile, next, strip.units, shares(key), sums);
-            }
+            let next = self.planes.after(block, strip, tile.len());
+            let sums = &mut sums[strip.unit * UNIT_BYTES..][..strip.units * UNIT_BYTES];
+            self.kernel.scan(tile, next, strip.units, shares, sums);
         }
     }
 
@@ -184,12 +163,12 @@ impl<'a> Pass<'a> {
         keys: usize,
         shares: impl Fn(usize, usize) -> &'s [u8; 64],
     ) -> Vec<u8> {
-        if keys <= self.kernel.scans_max() {
-            let mut scans = self.scans(keys);
+        if keys == 1 {
+            let mut sums = vec![0; self.planes.row_units() * UNIT_BYTES];
             for (leaf, block) in self.blocks.clone().enumerate() {
-                self.scan_block(block, |key| shares(key, leaf), &mut scans);
+                self.scan_block(block, shares(0, leaf), &mut sums);
             }
-            return in_one(scans);
+            return sums;
         }
         let query_groups = keys.div_ceil(LANES);
         let mut sums = vec![0u8; query_groups * self.planes.row_units() * UNIT_BYTES];
@@ -239,16 +218,6 @@ impl<'a> Pass<'a> {
         }
         answers
     }
-}
-
-/// The sums of keys that were scanned for, each in the lowest bits, as those of one query group.
-fn in_one(scans: Vec<Vec<u8>>) -> Vec<u8> {
-    let mut scans = scans.into_iter();
-    let mut sums = scans.next().unwrap_or_default();
-    for (lane, scan) in scans.enumerate() {
-        sums.iter_mut().zip(scan).for_each(|(sum, bit)| *sum |= bit << (lane + 1));
-    }
-    sums
 }
 
 /// The lowest bit of each byte.

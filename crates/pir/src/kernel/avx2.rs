@@ -4,45 +4,99 @@
 
 use std::arch::x86_64::*;
 
-use super::{BLOCK_GROUPS, LANES, UNIT_BYTES, transpose8};
+use super::{BLOCK_GROUPS, LANES, UNIT_BYTES};
 
 /// Two 16-byte tables a group of rows: the sums of the matrix's columns 0 to 3 and 4 to 7.
-/// A masked XOR of a register takes three instructions, the look-ups of its nibbles nine: on Zen 1, two keys are
-/// scanned for in 0.41 to 0.51 of the product's time, four in 0.69 to 0.95, five in its time or more.
-pub(super) const SCANS_MAX: usize = 4;
 pub(super) const OPERAND_BYTES: usize = 32 * BLOCK_GROUPS;
 
-/// `BIT[i]` has byte n set where bit i of n is.
-const BIT: [u128; 4] = [
-    0xFF00_FF00_FF00_FF00_FF00_FF00_FF00_FF00,
-    0xFFFF_0000_FFFF_0000_FFFF_0000_FFFF_0000,
-    0xFFFF_FFFF_0000_0000_FFFF_FFFF_0000_0000,
-    0xFFFF_FFFF_FFFF_FFFF_0000_0000_0000_0000,
+/// No byte: what is picked is zero.
+const NO: i8 = -1;
+/// Columns of which the sum is that of a pair's columns in bit 0 and 1 of a byte's number, for two pairs; the columns
+/// 0 to 3 in the low lane, 4 to 7 in the high one.
+const PAIRS: [[[i8; 16]; 2]; 2] = [
+    [
+        [NO, 0, 1, 0, NO, 2, 3, 2, NO, NO, NO, NO, NO, NO, NO, NO],
+        [NO, 4, 5, 4, NO, 6, 7, 6, NO, NO, NO, NO, NO, NO, NO, NO],
+    ],
+    [
+        [NO, NO, NO, 1, NO, NO, NO, 3, NO, NO, NO, NO, NO, NO, NO, NO],
+        [NO, NO, NO, 5, NO, NO, NO, 7, NO, NO, NO, NO, NO, NO, NO, NO],
+    ],
+];
+/// The pairs' sums that make the sum of nibble n's columns, in byte n.
+const NIBBLES: [[i8; 16]; 2] = [
+    [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3],
+    [4, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7],
 ];
 
+/// Four groups of rows at a time: eight queries' bytes are interleaved to a word a group, the words transposed
+/// together, and each group's two tables looked up in its columns' sums of two. On Zen 3 a group takes 6 cycles; one
+/// that is transposed in general registers and adds four masked columns takes 18.
 #[target_feature(enable = "avx2")]
 pub(super) fn pack(shares: &[&[u8; 64]; LANES], operand: &mut [u8]) {
     assert_eq!(operand.len(), OPERAND_BYTES);
-    // In the low lane the columns 0 to 3, in the high lane 4 to 7.
-    let spread: [__m256i; 4] = std::array::from_fn(|i| {
-        let i = i as i8;
-        _mm256_setr_m128i(_mm_set1_epi8(i), _mm_set1_epi8(i + 4))
-    });
-    let bit = BIT.map(|mask| {
-        _mm256_set_epi64x((mask >> 64) as i64, mask as i64, (mask >> 64) as i64, mask as i64)
-    });
-    for (group, table) in operand.chunks_exact_mut(32).enumerate() {
-        let rows = u64::from_le_bytes(std::array::from_fn(|lane| shares[lane][group]));
-        // Byte r now holds the eight queries' bits for row r: the matrix's column r.
-        let columns = _mm256_set1_epi64x(transpose8(rows) as i64);
-        let mut sum = _mm256_setzero_si256();
-        for (spread, bit) in spread.iter().zip(bit) {
-            let column = _mm256_and_si256(_mm256_shuffle_epi8(columns, *spread), bit);
-            sum = _mm256_xor_si256(sum, column);
+    for (half, operand) in operand.chunks_exact_mut(OPERAND_BYTES / 2).enumerate() {
+        let bytes: [__m256i; LANES] = std::array::from_fn(|lane| {
+            // SAFETY: a share has 64 bytes, of which each half's 32 are loaded.
+            unsafe { _mm256_loadu_si256(shares[lane].as_ptr().add(32 * half).cast()) }
+        });
+        let pairs = [0, 2, 4, 6].map(|i| (bytes[i], bytes[i + 1]));
+        let low = pairs.map(|(a, b)| _mm256_unpacklo_epi8(a, b));
+        let high = pairs.map(|(a, b)| _mm256_unpackhi_epi8(a, b));
+        // In each 128-bit lane, whose groups are 16 apart: groups 0 to 7, then 8 to 15.
+        for (group, [a, b, c, d]) in [(0, low), (8, high)] {
+            let low = (group, _mm256_unpacklo_epi16(a, b), _mm256_unpacklo_epi16(c, d));
+            let high = (group + 4, _mm256_unpackhi_epi16(a, b), _mm256_unpackhi_epi16(c, d));
+            for (group, a, b) in [low, high] {
+                pack4(_mm256_unpacklo_epi32(a, b), &mut operand[32 * group..]);
+                pack4(_mm256_unpackhi_epi32(a, b), &mut operand[32 * (group + 2)..]);
+            }
         }
-        // SAFETY: `table` has the 32 bytes that are stored.
-        unsafe { _mm256_storeu_si256(table.as_mut_ptr().cast(), sum) }
     }
+}
+
+/// The tables of groups 0, 1, 16 and 17, whose rows' bits are `words`: byte j query j's, bit r row r's.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pack4(words: __m256i, operand: &mut [u8]) {
+    // Byte r of a word then holds the eight queries' bits for row r: the matrix's column r.
+    let words = transpose8x4(words);
+    let columns = [
+        _mm256_extract_epi64::<0>(words),
+        _mm256_extract_epi64::<1>(words),
+        _mm256_extract_epi64::<2>(words),
+        _mm256_extract_epi64::<3>(words),
+    ];
+    for (columns, group) in columns.into_iter().zip([0, 1, 16, 17]) {
+        let columns = _mm256_set1_epi64x(columns);
+        let [a, b] = PAIRS.map(|picks| _mm256_shuffle_epi8(columns, register(picks)));
+        let sums = _mm256_xor_si256(a, b);
+        let [a, b] = NIBBLES.map(|picks| _mm256_shuffle_epi8(sums, register([picks; 2])));
+        let table = &mut operand[32 * group..][..32];
+        // SAFETY: `table` has the 32 bytes that are stored.
+        unsafe { _mm256_storeu_si256(table.as_mut_ptr().cast(), _mm256_xor_si256(a, b)) }
+    }
+}
+
+/// The transposition of four words' 8 × 8 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose8x4(x: __m256i) -> __m256i {
+    let swap =
+        |x, shifted, mask| _mm256_and_si256(_mm256_xor_si256(x, shifted), _mm256_set1_epi64x(mask));
+    let t = swap(x, _mm256_srli_epi64::<7>(x), 0x00AA_00AA_00AA_00AA);
+    let x = _mm256_xor_si256(x, _mm256_xor_si256(t, _mm256_slli_epi64::<7>(t)));
+    let t = swap(x, _mm256_srli_epi64::<14>(x), 0x0000_CCCC_0000_CCCC);
+    let x = _mm256_xor_si256(x, _mm256_xor_si256(t, _mm256_slli_epi64::<14>(t)));
+    let t = swap(x, _mm256_srli_epi64::<28>(x), 0x0000_0000_F0F0_F0F0);
+    _mm256_xor_si256(x, _mm256_xor_si256(t, _mm256_slli_epi64::<28>(t)))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn register(lanes: [[i8; 16]; 2]) -> __m256i {
+    let [low, high] = lanes.map(|lane| u128::from_le_bytes(lane.map(|pick| pick as u8)));
+    _mm256_set_epi64x((high >> 64) as i64, high as i64, (low >> 64) as i64, low as i64)
 }
 
 #[target_feature(enable = "avx2")]
@@ -53,12 +107,16 @@ pub(super) fn multiply(tile: &[u8], next: &[u8], units: usize, operands: &[u8], 
     assert!(tile.len() == groups * width && groups <= BLOCK_GROUPS);
     assert_eq!(operands.len(), count * OPERAND_BYTES);
     assert_eq!(sums.len(), count * width);
-    prefetch(next);
+    // The next tile is asked for a part at a time: asked for at once, its lines wait for each other, and whole passes
+    // over tables beyond the last-level cache take 1.3 to 2 times as long (Zen 3).
+    let parts = count.div_ceil(4) * units;
+    let mut next = next.chunks(next.len().div_ceil(parts.max(1)).next_multiple_of(64).max(64));
     let mut first = 0;
     while first < count {
         let step = (count - first).min(4);
         let operands = operands[first * OPERAND_BYTES..].as_ptr();
         for column in (0..width).step_by(64) {
+            prefetch(next.next().unwrap_or_default());
             let sums = sums[first * width + column..].as_mut_ptr();
             let tile = tile[column..].as_ptr();
             // SAFETY: by the lengths checked above, `step` operands lie behind `operands`, and 64

@@ -76,15 +76,6 @@ impl Kernel {
         }
     }
 
-    /// How many queries are better scanned for one by one than multiplied with at once.
-    pub(crate) fn scans_max(self) -> usize {
-        match self.0.tier() {
-            #[cfg(target_arch = "x86_64")]
-            Tier::Avx2 => avx2::SCANS_MAX,
-            _ => 1,
-        }
-    }
-
     /// Turns eight queries' shares of one block (bit r of the 512: row r) into an operand.
     pub(crate) fn pack(self, shares: &[&[u8; 64]; LANES], operand: &mut [u8]) {
         assert_eq!(operand.len(), self.operand_bytes());
