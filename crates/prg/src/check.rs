@@ -10,14 +10,29 @@ const COUNTS: [usize; 26] = [
 /// What stands beyond a backend's output, and must stay.
 const GUARD: u128 = 0x5a5a_5a5a_5a5a_5a5a_a5a5_a5a5_a5a5_a5a5;
 
-/// Compares `kind` on `tier` with the portable path, bit for bit, over [`COUNTS`]; also that
-/// nothing is written beyond the output. Says so and returns where the machine lacks the tier.
+/// Compares `kind` on `tier` with the portable path. Says so and returns where the machine lacks the tier.
 pub(crate) fn agrees_with_portable(kind: PrgKind, tier: Tier) {
     let Some(platform) = Platform::available().into_iter().find(|p| p.tier() == tier) else {
         eprintln!("this machine has no {tier:?}: nothing to compare");
         return;
     };
     let prg = Prg::new(kind, platform);
+    functions_agree_with_portable(
+        kind,
+        &format!("{tier:?}"),
+        |nodes, correction, children| prg.expand(nodes, correction, children),
+        |nodes, correction, leaves| prg.convert(nodes, correction, leaves),
+    );
+}
+
+/// Compares `kind`, as two functions named `name` compute it, with the portable path, bit for bit, over [`COUNTS`];
+/// also that nothing is written beyond the output.
+pub(crate) fn functions_agree_with_portable(
+    kind: PrgKind,
+    name: &str,
+    expand: impl Fn(&[u128], &[u128; 2], &mut [u128]),
+    convert: impl Fn(&[u128], &[u128; 4], &mut [u128]),
+) {
     let specification = Prg::new(kind, Platform::PORTABLE);
     let mut draw = generator();
     for count in COUNTS {
@@ -26,16 +41,16 @@ pub(crate) fn agrees_with_portable(kind: PrgKind, tier: Tier) {
         let mut expected = vec![GUARD; 2 * count];
         specification.expand(&nodes, &correction, &mut expected);
         let mut children = vec![GUARD; 2 * count + 8];
-        prg.expand(&nodes, &correction, &mut children[4..2 * count + 4]);
-        assert_eq!(children[4..][..2 * count], expected, "{kind} {tier:?} expand {count}");
+        expand(&nodes, &correction, &mut children[4..2 * count + 4]);
+        assert_eq!(children[4..][..2 * count], expected, "{kind} {name} expand {count}");
         assert_guards(&children);
 
         let correction = [draw(), draw(), draw(), draw()];
         let mut expected = vec![GUARD; 4 * count];
         specification.convert(&nodes, &correction, &mut expected);
         let mut leaves = vec![GUARD; 4 * count + 8];
-        prg.convert(&nodes, &correction, &mut leaves[4..4 * count + 4]);
-        assert_eq!(leaves[4..][..4 * count], expected, "{kind} {tier:?} convert {count}");
+        convert(&nodes, &correction, &mut leaves[4..4 * count + 4]);
+        assert_eq!(leaves[4..][..4 * count], expected, "{kind} {name} convert {count}");
         assert_guards(&leaves);
     }
 }

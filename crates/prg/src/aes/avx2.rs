@@ -153,10 +153,24 @@ fn store(out: &mut u128, x: __m128i) {
 
 #[cfg(test)]
 mod tests {
-    use crate::{PrgKind, Tier, check};
+    use super::{convert, expand};
+    use crate::{Platform, PrgKind, Tier, check};
 
+    /// This file itself: where there is VAES, the tier takes it.
     #[test]
     fn agrees_with_portable() {
+        if !Platform::available().iter().any(|platform| platform.tier() == Tier::Avx2) {
+            eprintln!("this machine has no AVX2: nothing to compare");
+            return;
+        }
+        check::functions_agree_with_portable(
+            PrgKind::Aes128,
+            "AES-NI",
+            // SAFETY: the tier was found, which is only made where detection found avx2 and aes.
+            |nodes, correction, children| unsafe { expand(nodes, correction, children) },
+            // SAFETY: as above.
+            |nodes, correction, leaves| unsafe { convert(nodes, correction, leaves) },
+        );
         check::agrees_with_portable(PrgKind::Aes128, Tier::Avx2);
     }
 }

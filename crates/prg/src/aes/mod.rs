@@ -23,6 +23,8 @@ mod avx2;
 mod avx512;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod vaes;
 
 pub use schedule::round_keys;
 
@@ -61,6 +63,9 @@ pub(crate) fn expand(
         // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
         Tier::Avx512 => unsafe { avx512::expand(nodes, correction, children) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes; VAES was detected here.
+        Tier::Avx2 if vaes::is_available() => unsafe { vaes::expand(nodes, correction, children) },
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx2 and aes.
         Tier::Avx2 => unsafe { avx2::expand(nodes, correction, children) },
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -80,6 +85,9 @@ pub(crate) fn convert(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx512f, bw, dq, vl and vaes.
         Tier::Avx512 => unsafe { avx512::convert(nodes, correction, leaves) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: this tier is only made where detection found avx2 and aes; VAES was detected here.
+        Tier::Avx2 if vaes::is_available() => unsafe { vaes::convert(nodes, correction, leaves) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: this tier is only made where detection found avx2 and aes.
         Tier::Avx2 => unsafe { avx2::convert(nodes, correction, leaves) },
