@@ -1,6 +1,7 @@
 //! What is computed between two links, on any evaluator.
 
-use std::sync::OnceLock;
+use std::collections::VecDeque;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hushtable_rlwe::ckks::{Approximation, Basis, Evaluate, Polynomial};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ use super::weights::{COEFFICIENTS_MAX, Trained, WEIGHT_MAX};
 const SHIFT_MAX: f64 = 64.0;
 /// The composite of ReLU, as the paper has it.
 const COMPOSITE: [usize; 3] = [15, 15, 27];
+/// Approximations of ReLU that are kept: a model's layers have few ranges.
+const KEPT_MAX: usize = 32;
 
 /// How near an approximated SiLU is to SiLU.
 const SILU_ERROR_MAX: f64 = 1.0 / 4096.0;
@@ -125,12 +128,23 @@ pub fn silu_degree(range: f64) -> Result<usize, Error> {
     Err(Error::Spec { field: "activation".into(), why })
 }
 
-/// What is computed in ReLU's place on [−`range`, `range`]: a polynomial of `degree`, or the composite.
+/// What is computed in ReLU's place on [−`range`, `range`]: a polynomial of `degree`, or the composite. It takes a search,
+/// and a planner asks for the same few hundreds of times: the last are kept.
 fn relu(degree: Option<usize>, range: f64) -> Result<Approximation, Error> {
-    Ok(match degree {
+    static KEPT: Mutex<VecDeque<(Option<usize>, f64, Approximation)>> = Mutex::new(VecDeque::new());
+    let lock = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = lock().iter().find(|kept| (kept.0, kept.1) == (degree, range)).cloned();
+    if let Some((.., kept)) = kept {
+        return Ok(kept);
+    }
+    let found = match degree {
         Some(degree) => Approximation::nearest_relu(degree, range)?,
         None => Approximation::relu(&COMPOSITE, range)?,
-    })
+    };
+    let mut kept = lock();
+    kept.truncate(KEPT_MAX - 1);
+    kept.push_front((degree, range, found.clone()));
+    Ok(found)
 }
 
 /// The coefficients, of Chebyshev's T_0 and on, of the polynomial of `degree` that comes nearest to ReLU on

@@ -211,14 +211,14 @@ impl Input {
                 let owners = self.owners(slots);
                 let sizes = part_sizes(&self.layout, slots, digits);
                 let starts = starts(sizes.iter().map(|(rows, groups)| rows + groups));
+                let groups = number.checked_sub(1).map(|number| self.groups(slots, number));
                 for (slot, place) in places.iter_mut().enumerate() {
                     let Some((feature, _)) = owners[slot % columns] else { continue };
-                    let (rows, groups) = sizes[feature];
-                    *place = match number.checked_sub(1) {
+                    let (rows, count) = sizes[feature];
+                    *place = match &groups {
                         None => Some(starts[feature] + slot / columns),
-                        Some(number) => self
-                            .group(slots, number, slot)
-                            .filter(|&(_, group)| group < groups)
+                        Some(groups) => groups[slot]
+                            .filter(|&(_, group)| group < count)
                             .map(|(_, group)| starts[feature] + rows + group),
                     };
                 }
@@ -241,13 +241,17 @@ impl Input {
         owners
     }
 
-    /// Of parts: the feature and the group of it that slot `slot` of group ciphertext `number` is of.
-    pub(super) fn group(&self, slots: usize, number: usize, slot: usize) -> Option<(usize, usize)> {
-        let &Layout::Parts { columns, width, .. } = &self.layout else { return None };
-        let (feature, own) = self.owners(slots)[slot % columns]?;
+    /// Of parts, by slot of group ciphertext `number`: the feature and the group of it that the slot is of.
+    pub(super) fn groups(&self, slots: usize, number: usize) -> Vec<Option<(usize, usize)>> {
+        let &Layout::Parts { columns, width, .. } = &self.layout else { return vec![None; slots] };
+        let owners = self.owners(slots);
         let (lanes, each) = (slots / width, slots / width / columns);
-        let number = own * (self.ciphertexts - 1) + number;
-        Some((feature, number * each + slot % lanes / columns))
+        let group = |slot: usize| {
+            let (feature, own) = owners[slot % columns]?;
+            let number = own * (self.ciphertexts - 1) + number;
+            Some((feature, number * each + slot % lanes / columns))
+        };
+        (0..slots).map(group).collect()
     }
 }
 
@@ -527,6 +531,7 @@ mod tests {
             let mut met: Vec<Vec<usize>> =
                 sizes.iter().map(|&(rows, groups)| vec![0; rows + groups]).collect();
             for number in 0..ciphertexts {
+                let groups = number.checked_sub(1).map(|number| input.groups(slots, number));
                 for (slot, place) in input.places(slots, number, &digits).into_iter().enumerate() {
                     let Some(place) = place else { continue };
                     let feature = first.partition_point(|&start| start <= place) - 1;
@@ -534,12 +539,9 @@ mod tests {
                     let own = place - first[feature];
                     met[feature][own] += 1;
                     let (rows, _) = sizes[feature];
-                    match number {
-                        0 => assert_eq!(own, slot / columns),
-                        _ => {
-                            let found = input.group(slots, number - 1, slot);
-                            assert_eq!(found, Some((feature, own - rows)));
-                        }
+                    match &groups {
+                        None => assert_eq!(own, slot / columns),
+                        Some(groups) => assert_eq!(groups[slot], Some((feature, own - rows))),
                     }
                 }
             }

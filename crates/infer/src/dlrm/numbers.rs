@@ -93,8 +93,7 @@ impl Numbers {
         let (slots, dim) = (self.plan.slots(), self.plan.model.dim);
         let (lanes, height) = (slots / width, slots / columns);
         let starts = starts(self.digits.iter().map(Digits::slots));
-        let groups: Vec<_> =
-            (0..slots).map(|slot| own.group(slots, number / babies, slot)).collect();
+        let groups = own.groups(slots, number / babies);
         let weight = |slot: usize, step: usize| {
             let (value, from) = (slot / lanes, (slot / columns + step) % height);
             let Some((feature, group)) = groups[slot].filter(|_| value < dim) else { return 0.0 };
@@ -105,11 +104,12 @@ impl Numbers {
                 _ => 0.0,
             }
         };
-        let users = self.plan.users;
+        let (users, users_log2) = (self.plan.users, self.plan.users.trailing_zeros());
         let mut map = Diagonals::new(self.plan.parameters.degree / 2);
         for giant in (0..height).step_by(babies) {
             let step = giant + number % babies;
-            let values = (0..slots).flat_map(|slot| std::iter::repeat_n(weight(slot, step), users));
+            // One closure: of the largest tables these are hundreds of millions of numbers.
+            let values = (0..slots * users).map(|slot| weight(slot >> users_log2, step));
             map.insert(giant * columns * users, values.collect()).map_err(Error::from)?;
         }
         Ok(map)
