@@ -1,13 +1,15 @@
 """Measures what models for encrypted inference lose, for docs/encrypted-models.md.
 
-    python bench/encrypted_models.py [--write-only | --degrees] [--impressions 150000] [--seeds 1]
+    python bench/encrypted_models.py [--write-only | --plans | --degrees] [--impressions 100000]
+        [--seeds 3]
     python bench/encrypted_models.py --data DIR --out FILE [--seeds 1]
 
 Trains Criteo's model on made-up impressions with the Kaggle log's cardinalities, for each threshold
-and each activation, keeps what it found in bench/results and the plot in docs/plots, and writes the
-tables of the page; those of the heart patients come from examples/heart/models/results.json. With
-``--degrees`` it trains ReLU's polynomials alone and keeps them beside what is kept. It needs torch
-and matplotlib; with ``--write-only``, which takes the results that are kept, no torch.
+and each activation, plans each of these models for encryption, keeps what it found in bench/results
+and the plot in docs/plots, and writes the tables of the page; those of the heart patients come from
+examples/heart/models/results.json. With ``--degrees`` it trains ReLU's polynomials alone, with
+``--plans`` it plans alone, and keeps that beside what is kept. It needs torch and matplotlib; with
+``--plans`` or ``--write-only``, which takes the results that are kept, no torch.
 
 With ``--data`` it trains on the real log, ``train.txt`` in that folder, streamed, and writes what
 it found to ``--out`` alone: the page says nothing of a log that may not be passed on.
@@ -17,11 +19,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import platform
+import re
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +51,55 @@ RESULTS = ROOT / "bench" / "results"
 HEART = ROOT / "examples" / "heart" / "models" / "results.json"
 
 THRESHOLDS = (500, 5_000, 50_000, 500_000, 5_000_000)
-#: What each is trained with: an activation, the range that its inputs are held in, and what the
-#: first weights are multiplied by. Five squares in a row grow without the last two.
-ACTIVATIONS: dict[str, tuple[Activation, float | None, float]] = {
-    "ReLU": ("relu", None, 1.0),
-    "SiLU": ("silu", 6.0, 1.0),
-    "square": ("square", 1.0, 0.5),
-    "polynomial of degree 2": ("polynomial", 4.0, 1.0),
-}
 #: ReLU's one polynomial, trained in: its degrees, and the range that its inputs are held in.
 DEGREES = (31, 63, 127)
 HELD = 5.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a model is trained with.
+
+    Attributes:
+        activation: of every layer that has one.
+        degree: of ReLU's one polynomial.
+        held: the range that an activation's inputs are held in.
+        gain: what the first weights are multiplied by.
+    """
+
+    activation: Activation
+    degree: int | None = None
+    held: float | None = None
+    gain: float = 1.0
+
+    def describe(self, rows: tuple[int, ...], threshold: int) -> Description:
+        """The model of tables of ``rows`` rows, those above ``threshold`` cut into digits."""
+        return criteo.describe(rows, self.activation, threshold, self.degree)
+
+
+#: Five squares in a row grow without a range and a gain.
+SETTINGS = {
+    "ReLU": Setting("relu"),
+    "ReLU by degree 63": Setting("relu", degree=63, held=HELD),
+    "SiLU": Setting("silu", held=6.0),
+    "square": Setting("square", held=1.0, gain=0.5),
+    "polynomial of degree 2": Setting("polynomial", held=4.0),
+}
 #: Impressions a step.
 BATCH = 256
 #: Deviations from the mean that a dense input is clipped to, by the client.
 BOUND = 3.0
+#: What is kept of a plan.
+PLANNED = (
+    "bootstraps",
+    "levels",
+    "degree",
+    "key_bytes",
+    "key_memory_bytes",
+    "map_memory_bytes",
+    "query_bytes",
+    "predicted_ms",
+)
 #: Activations are compared at the first of these, thresholds with the first activation.
 COMPARED_AT = 500
 SLOTS = (32_768, 16_384, 8_192)
@@ -111,25 +149,24 @@ class Log:
         )
         return cls(CRITEO_KAGGLE_ROWS, learning, (held[0], held[1]), impressions)
 
-    def fit(
-        self, description: Description, held: float | None, gain: float, seeds: int
-    ) -> dict[str, Any]:
+    def fit(self, setting: Setting, threshold: int, seeds: int) -> dict[str, Any]:
         """What models of these seeds are found to be on the last part."""
         import torch
 
         from hushtable.nn.encrypted import DLRM, train
 
+        description = setting.describe(self.rows, threshold)
         scores, ranges = [], []
         for seed in range(seeds):
             torch.manual_seed(seed)
-            model = DLRM(description, range=held, gain=gain)
+            model = DLRM(description, range=setting.held, gain=setting.gain)
             report = train(model, self.learning, *self.held, recipe=self.recipe)
             assert report.test is not None
             scores.append(report.test)
             # Of all parts: training has reset it, and judged the test part last.
             ranges.append(max(one.largest for one in model.activations))
         return {
-            "range": held,
+            "range": setting.held,
             "largest": max(ranges),
             "auc": float(np.mean([one.auc for one in scores])),
             "auc_sd": float(np.std([one.auc for one in scores])),
@@ -144,13 +181,9 @@ def study(log: Log, seeds: int) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
-    settings = [("ReLU", threshold) for threshold in THRESHOLDS]
-    settings += [(name, COMPARED_AT) for name in ACTIVATIONS if name != "ReLU"]
     lines, began = [], time.perf_counter()
-    for name, threshold in settings:
-        activation, held, gain = ACTIVATIONS[name]
-        described = criteo.describe(log.rows, activation, threshold)
-        found = log.fit(described, held, gain, seeds)
+    for name, threshold in itertools.product(SETTINGS, THRESHOLDS):
+        found = log.fit(SETTINGS[name], threshold, seeds)
         lines.append({"activation": name, "threshold": threshold, **found})
         print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     return {
@@ -172,8 +205,8 @@ def study_degrees(log: Log, seeds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     lines = []
     for degree in (None, *DEGREES):
-        held = None if degree is None else HELD
-        found = log.fit(criteo.describe(log.rows, "relu", COMPARED_AT, degree), held, 1.0, seeds)
+        setting = Setting("relu", degree, None if degree is None else HELD)
+        found = log.fit(setting, COMPARED_AT, seeds)
         lines.append({"degree": degree, "threshold": COMPARED_AT, **found})
         print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
     return {
@@ -200,6 +233,25 @@ def study_real(folder: Path, out: Path, seeds: int, *, is_all: bool) -> int:
     out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     print(f"{out}: written")
     return 0
+
+
+def study_plans() -> dict[str, Any]:
+    """What each setting's model takes on encrypted features, by the planner and its cost table.
+
+    Without the largest threshold, whose plans take minutes each.
+    """
+    from hushtable.infer import plan
+
+    lines, machine = [], ""
+    for name, threshold in itertools.product(SETTINGS, THRESHOLDS[:-1]):
+        found = plan(SETTINGS[name].describe(CRITEO_KAGGLE_ROWS, threshold).to_toml())
+        kept = {key: getattr(found, key) for key in PLANNED}
+        lines.append({"activation": name, "threshold": threshold, **kept})
+        print(json.dumps(lines[-1]), file=sys.stderr, flush=True)
+        by = re.search(r"^predicted .* ms of one thread \((.*)\), a rounding is", found.text, re.M)
+        assert by is not None, found.text
+        machine = by[1]
+    return {"machine": machine, "settings": lines}
 
 
 def compressions() -> list[Compression]:
@@ -243,22 +295,39 @@ def table_of_patients() -> list[str]:
 
 
 def table_of_clicks(document: dict[str, Any]) -> list[str]:
-    """One line a setting of the study."""
+    """One line a setting: how good its models are, and what one takes under encryption."""
     lines = [
-        "| activation | threshold | AUC | log loss | largest input of an activation |",
-        "|---|--:|--:|--:|--:|",
+        "| activation | threshold | AUC | less than ReLU's | log loss | largest input | bootstraps"
+        " | keys | query | time |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for one in document["settings"]:
+    trained, planned = document["settings"], document["plans"]["settings"]
+    plans = {(one["activation"], one["threshold"]): one for one in planned}
+    clear = {one["threshold"]: one["auc_by_seed"] for one in trained if one["activation"] == "ReLU"}
+    for one in trained:
+        name, threshold = one["activation"], one["threshold"]
+        less = takes = ""
+        if name != "ReLU":
+            differences = np.array(clear[threshold]) - np.array(one["auc_by_seed"])
+            less = f"{differences.mean():+.4f} ± {differences.std():.4f}"
+        if plan := plans.get((name, threshold)):
+            takes = (
+                f"{plan['bootstraps']} | {plan['key_bytes'] / 1e6:,.0f} MB"
+                f" | {plan['query_bytes'] / 1e6:.1f} MB | {plan['predicted_ms'] / 1e3:.2f} s"
+            )
         lines.append(
-            f"| {one['activation']} | {one['threshold']:,} | {one['auc']:.4f}"
-            f" | {one['log_loss']:.4f} | {one['largest']:.1f} |"
+            f"| {name} | {threshold:,} | {one['auc']:.4f} | {less} | {one['log_loss']:.4f}"
+            f" | {one['largest']:.1f} | {takes or '| | |'} |"
         )
     seeds = "One seed" if document["seeds"] == 1 else f"Mean of {document['seeds']} seeds"
     lines += [
         "",
         f"{document['impressions']:,} made-up impressions, of which the last tenth is judged;"
-        f" {document['clicked']:.1%} of it are clicks. {seeds};"
-        f" {document['seconds']:.0f} s in all on one busy core.",
+        f" {document['clicked']:.1%} of it are clicks. {seeds}; differences are of equal seeds, and"
+        " their deviation. ReLU is trained in the clear and computed as the composite of degrees"
+        " 15, 15 and 27. Bootstraps, keys and bytes are those of `hushtable infer plan`; times are"
+        " predictions of its cost table, for one thread of"
+        f" {document['plans']['machine']}. Models of the largest threshold were not planned.",
     ]
     return lines
 
@@ -348,8 +417,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write-only", action="store_true", help="train nothing")
     parser.add_argument("--degrees", action="store_true", help="train ReLU's polynomials alone")
-    parser.add_argument("--impressions", type=int, default=150_000, help="to make up")
-    parser.add_argument("--seeds", type=int, default=1, help="of each setting")
+    parser.add_argument("--plans", action="store_true", help="train nothing, plan each model")
+    parser.add_argument("--impressions", type=int, default=100_000, help="to make up")
+    parser.add_argument("--seeds", type=int, default=3, help="of each setting")
     parser.add_argument("--data", type=Path, help="a folder with the real log, train.txt")
     parser.add_argument("--out", type=Path, help="where what --data gives goes, as JSON")
     options = parser.parse_args()
@@ -360,12 +430,17 @@ def main() -> int:
             parser.error("--data needs --out, a file, and trains: it goes without --write-only")
         return study_real(options.data, options.out, options.seeds, is_all=not options.degrees)
     kept = sorted(RESULTS.glob("encrypted-models-*.json"))
+    if (options.plans or options.degrees) and not kept:
+        parser.error("--plans and --degrees add to results, and none are kept: go without them")
     document = json.loads(kept[-1].read_text(encoding="utf-8")) if kept else {}
     if not (options.write_only and kept):
-        log = Log.make(options.impressions)
+        if not options.plans:
+            log = Log.make(options.impressions)
+            if not options.degrees:
+                document |= study(log, options.seeds)
+            document["degrees"] = study_degrees(log, options.seeds)
         if not options.degrees:
-            document |= study(log, options.seeds)
-        document["degrees"] = study_degrees(log, options.seeds)
+            document["plans"] = study_plans()
         path = RESULTS / f"encrypted-models-{datetime.date.today().isoformat()}.json"
         path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     draw(document, PLOT)
