@@ -1,5 +1,7 @@
 //! The roots that the negacyclic NTT of one modulus and degree multiplies with.
 
+#[cfg(target_arch = "x86_64")]
+use crate::kernel::ntt_avx2::Doubles;
 use crate::{Error, Modulus};
 
 /// Roots of unity for the transform modulo X^N + 1 and one prime.
@@ -22,6 +24,9 @@ pub struct NttTable {
     pub(crate) degree_inverse_shoup: u64,
     /// The inverse transform's last root over N.
     pub(crate) last_inverse_root: u64,
+    /// The roots as doubles, for machines that want them so.
+    #[cfg(target_arch = "x86_64")]
+    doubles: std::sync::OnceLock<Doubles>,
 }
 
 impl NttTable {
@@ -62,7 +67,15 @@ impl NttTable {
             degree_inverse,
             degree_inverse_shoup: modulus.shoup(degree_inverse),
             last_inverse_root,
+            #[cfg(target_arch = "x86_64")]
+            doubles: std::sync::OnceLock::new(),
         })
+    }
+
+    /// The roots as doubles, made at the first call.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn doubles(&self) -> &Doubles {
+        self.doubles.get_or_init(|| Doubles::new(&self.roots, &self.inverse_roots))
     }
 
     /// The modulus.

@@ -75,33 +75,33 @@ impl Slack {
 
 /// One modulus.
 #[derive(Clone, Copy)]
-struct Field<F> {
+pub(super) struct Field<F> {
     q: F,
     reciprocal: F,
 }
 
 impl<F: Floats> Field<F> {
     #[inline(always)]
-    fn new(modulus: Modulus) -> Self {
+    pub(super) fn new(modulus: Modulus) -> Self {
         let q = modulus.value() as f64;
         Self { q: F::splat(q), reciprocal: F::splat(1.0 / q) }
     }
 
     /// A factor, and it over q.
     #[inline(always)]
-    fn factor(self, w: F) -> (F, F) {
+    pub(super) fn factor(self, w: F) -> (F, F) {
         (w, w.mul(self.reciprocal))
     }
 
     /// x modulo q, in −q/2..q/2.
     #[inline(always)]
-    fn reduce(self, x: F) -> F {
+    pub(super) fn reduce(self, x: F) -> F {
         x.mul(self.reciprocal).round().mul_from(self.q, x)
     }
 
     /// x · w modulo q, as said above.
     #[inline(always)]
-    fn times(self, x: F, (w, over_q): (F, F)) -> F {
+    pub(super) fn times(self, x: F, (w, over_q): (F, F)) -> F {
         let quotient = x.mul(over_q).round();
         let high = x.mul(w);
         let low = x.mul_sub(w, high);
@@ -110,13 +110,13 @@ impl<F: Floats> Field<F> {
 
     /// x in 0..q.
     #[inline(always)]
-    fn finish(self, x: F) -> F {
+    pub(super) fn finish(self, x: F) -> F {
         let x = self.reduce(x);
         x.add(x.period_if_negative(self.q))
     }
 
     #[inline(always)]
-    fn forward<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
+    pub(super) fn forward<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
         let x = if SLACK == Slack::AMPLE { x } else { self.reduce(x) };
         let y = if SLACK == Slack::LITTLE { self.reduce(y) } else { y };
         let product = self.times(y, w);
@@ -124,7 +124,7 @@ impl<F: Floats> Field<F> {
     }
 
     #[inline(always)]
-    fn inverse<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
+    pub(super) fn inverse<const SLACK: u8>(self, x: F, y: F, w: (F, F)) -> (F, F) {
         let (sum, difference) = (x.add(y), x.sub(y));
         let difference = if SLACK == Slack::LITTLE { self.reduce(difference) } else { difference };
         let sum = if SLACK == Slack::AMPLE { sum } else { self.reduce(sum) };

@@ -16,6 +16,8 @@ mod avx512;
 mod basis_avx512;
 #[cfg(target_arch = "x86_64")]
 mod columns_avx512;
+#[cfg(target_arch = "x86_64")]
+mod digits_avx2;
 #[cfg(any(test, target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 mod float;
 mod garner;
@@ -23,6 +25,8 @@ mod garner;
 mod lanes_avx512;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod ntt_avx2;
 #[cfg(target_arch = "x86_64")]
 mod ntt_avx512;
 mod scalar;
@@ -266,6 +270,9 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
             Isa::Avx512Ifma if whole(x) => unsafe { avx512::add_assign(modulus, x, y) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::add_assign(modulus, x, y) },
             _ => portable::add_assign(modulus, x, y),
         }
     }
@@ -277,6 +284,9 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
             Isa::Avx512Ifma if whole(x) => unsafe { avx512::sub_assign(modulus, x, y) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 => unsafe { avx2::sub_assign(modulus, x, y) },
             _ => portable::sub_assign(modulus, x, y),
         }
     }
@@ -527,6 +537,9 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the flags were detected when the kernel was made.
             Isa::Avx512Ifma if whole(out) => unsafe { avx512::recentre(from, to, values, out) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise.
+            Isa::Avx2 if whole(out) => unsafe { avx2::recentre(from, to, values, out) },
             _ => portable::recentre(from, to, values, out),
         }
     }
@@ -552,6 +565,14 @@ impl Kernel {
             (Isa::Avx512Ifma, Some(garner)) if whole(&values[..values.len() / limbs]) => {
                 // SAFETY: the flags were detected when the kernel was made.
                 unsafe { avx512::decompose(gadget, crt, &garner, values, out) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, Some(garner))
+                if limbs <= digits_avx2::LIMBS_MAX
+                    && (values.len() / limbs).is_multiple_of(digits_avx2::LANES) =>
+            {
+                // SAFETY: likewise.
+                unsafe { digits_avx2::decompose(gadget, crt, &garner, values, out) }
             }
             (_, Some(garner)) => scalar::decompose(gadget, crt, &garner, values, out),
         }
