@@ -19,6 +19,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod doubles_avx2;
 
 #[cfg(test)]
 mod check;
