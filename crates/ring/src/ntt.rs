@@ -1,7 +1,8 @@
 //! The roots that the negacyclic NTT of one modulus and degree multiplies with.
 
 #[cfg(target_arch = "x86_64")]
-use crate::kernel::ntt_avx2::Doubles;
+use std::sync::OnceLock;
+
 use crate::{Error, Modulus};
 
 /// Roots of unity for the transform modulo X^N + 1 and one prime.
@@ -26,7 +27,30 @@ pub struct NttTable {
     pub(crate) last_inverse_root: u64,
     /// The roots as doubles, for machines that want them so.
     #[cfg(target_arch = "x86_64")]
-    doubles: std::sync::OnceLock<Doubles>,
+    double_roots: OnceLock<[DoubleRoots; 2]>,
+}
+
+/// Roots as doubles.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Debug)]
+pub(crate) struct DoubleRoots {
+    pub all: Vec<f64>,
+    /// Of each four blocks of four numbers: their four roots, then each block's first root of the next
+    /// layer, then each one's second.
+    pub tail: Vec<f64>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl DoubleRoots {
+    fn new(roots: &[u64]) -> Self {
+        let all: Vec<_> = roots.iter().map(|&root| root as f64).collect();
+        let quarter = all.len() / 4;
+        let four = |first: usize, step: usize| (0..4).map(move |block| first + step * block);
+        let indices = (quarter..2 * quarter).step_by(4).flat_map(|first| {
+            four(first, 1).chain(four(2 * first, 2)).chain(four(2 * first + 1, 2))
+        });
+        Self { tail: indices.map(|index| all[index]).collect(), all }
+    }
 }
 
 impl NttTable {
@@ -68,14 +92,15 @@ impl NttTable {
             degree_inverse_shoup: modulus.shoup(degree_inverse),
             last_inverse_root,
             #[cfg(target_arch = "x86_64")]
-            doubles: std::sync::OnceLock::new(),
+            double_roots: OnceLock::new(),
         })
     }
 
-    /// The roots as doubles, made at the first call.
+    /// The roots of both directions as doubles, made at the first call; of 16 numbers or more.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn doubles(&self) -> &Doubles {
-        self.doubles.get_or_init(|| Doubles::new(&self.roots, &self.inverse_roots))
+    pub(crate) fn double_roots(&self) -> &[DoubleRoots; 2] {
+        let both = || [&self.roots, &self.inverse_roots].map(|roots| DoubleRoots::new(roots));
+        self.double_roots.get_or_init(both)
     }
 
     /// The modulus.

@@ -26,7 +26,7 @@ mod lanes_avx512;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod ntt_avx2;
+mod ntt_avx2;
 #[cfg(target_arch = "x86_64")]
 mod ntt_avx512;
 mod scalar;

@@ -13,6 +13,7 @@
 use super::avx2::Avx2;
 use super::float::{Field, Floats, Slack};
 use crate::NttTable;
+use crate::ntt::DoubleRoots;
 
 /// Least numbers of a transform.
 pub(super) const DEGREE_MIN: usize = 64;
@@ -21,59 +22,26 @@ const TAIL: usize = 16;
 /// Numbers of a block that stays in the first level's cache.
 const BLOCK: usize = 2048;
 
-/// Roots as doubles.
-#[derive(Clone, Debug)]
-pub(crate) struct Doubles {
-    forward: Direction,
-    inverse: Direction,
-}
-
-#[derive(Clone, Debug)]
-struct Direction {
-    roots: Vec<f64>,
-    /// Of each four blocks of four numbers: their four roots, then each block's first root of the next
-    /// layer, then each one's second.
-    tail: Vec<f64>,
-}
-
-impl Doubles {
-    pub(crate) fn new(roots: &[u64], inverse_roots: &[u64]) -> Self {
-        Self { forward: Direction::new(roots), inverse: Direction::new(inverse_roots) }
-    }
-}
-
-impl Direction {
-    fn new(roots: &[u64]) -> Self {
-        let roots: Vec<_> = roots.iter().map(|&root| root as f64).collect();
-        let quarter = roots.len() / 4;
-        let four = |first: usize, step: usize| (0..4).map(move |block| first + step * block);
-        let indices = (quarter..2 * quarter).step_by(4).flat_map(|first| {
-            four(first, 1).chain(four(2 * first, 2)).chain(four(2 * first + 1, 2))
-        });
-        Self { tail: indices.map(|index| roots[index]).collect(), roots }
-    }
-}
-
 type Factor = (Avx2, Avx2);
 
 /// One transform's constants.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     field: Field<Avx2>,
-    direction: &'a Direction,
+    roots: &'a DoubleRoots,
 }
 
 impl Pass<'_> {
     /// Root `k` in all lanes.
     #[inline(always)]
     fn root(self, k: usize) -> Factor {
-        self.field.factor(Avx2::splat(self.direction.roots[k]))
+        self.field.factor(Avx2::splat(self.roots.all[k]))
     }
 
     /// The roots of chunk `index` of [`TAIL`] numbers.
     #[inline(always)]
     fn tail(self, index: usize) -> [Factor; 3] {
-        let roots = self.direction.tail[12 * index..][..12].as_ptr();
+        let roots = self.roots.tail[12 * index..][..12].as_ptr();
         // SAFETY: four doubles from 0, 4 and 8 on.
         let (w, w0, w1) =
             unsafe { (Avx2::load(roots), Avx2::load(roots.add(4)), Avx2::load(roots.add(8))) };
@@ -204,7 +172,7 @@ impl Pass<'_> {
 pub(super) fn forward<const SLACK: u8>(table: &NttTable, values: &mut [u64]) {
     let degree = values.len();
     assert!(degree == table.degree() && degree >= DEGREE_MIN);
-    let pass = Pass { field: Field::new(table.modulus()), direction: &table.doubles().forward };
+    let pass = Pass { field: Field::new(table.modulus()), roots: &table.double_roots()[0] };
     let at: *mut f64 = values.as_mut_ptr().cast();
     let mut length = degree;
     // SAFETY: blocks of `length` numbers fill the degree; the first pass finds integers, and each
@@ -253,7 +221,7 @@ pub(super) fn forward<const SLACK: u8>(table: &NttTable, values: &mut [u64]) {
 pub(super) fn inverse<const SLACK: u8>(table: &NttTable, values: &mut [u64]) {
     let degree = values.len();
     assert!(degree == table.degree() && degree >= DEGREE_MIN);
-    let pass = Pass { field: Field::new(table.modulus()), direction: &table.doubles().inverse };
+    let pass = Pass { field: Field::new(table.modulus()), roots: &table.double_roots()[1] };
     let at: *mut f64 = values.as_mut_ptr().cast();
     // What the last pass joins: two parts, or four.
     let joined = if degree.trailing_zeros().is_multiple_of(2) { 4 } else { 2 };
