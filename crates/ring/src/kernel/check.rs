@@ -31,6 +31,29 @@ fn residues(rng: &mut ChaCha12Rng, modulus: Modulus, length: usize) -> Vec<u64> 
         .collect()
 }
 
+/// What grows most on the way: all at the top, every other one, and the first half.
+fn extremes(modulus: Modulus, length: usize) -> [Vec<u64>; 3] {
+    let top = modulus.value() - 1;
+    let tops = |is_top: fn(usize, usize) -> bool| {
+        (0..length).map(|index| top * u64::from(is_top(index, length))).collect()
+    };
+    [tops(|_, _| true), tops(|index, _| index % 2 == 0), tops(|index, length| index < length / 2)]
+}
+
+/// Of some factors those whose product is farthest off the multiple of q that `float` takes off, by an
+/// odd number: the first that sums beyond 2^53 lose.
+fn farthest(rng: &mut ChaCha12Rng, modulus: Modulus) -> [u64; 2] {
+    let q = modulus.value();
+    let mut draw = || q - 1 - rng.random_range(0..=q / 16);
+    let pairs = (0..256).map(|_| [draw(), draw()]);
+    let rest = |&[x, w]: &[u64; 2]| {
+        let multiple = (x as f64 * (w as f64 * (1.0 / q as f64))).round_ties_even();
+        let rest = i128::from(x) * i128::from(w) - multiple as i128 * i128::from(q);
+        (rest & 1) as u128 * rest.unsigned_abs()
+    };
+    pairs.max_by_key(rest).unwrap()
+}
+
 /// Every modulus of [`BITS`] with an NTT of `degree`.
 fn moduli(degree: usize) -> impl Iterator<Item = Modulus> {
     let first = move |bits| ntt_primes(bits, degree, 1).first().copied();
@@ -69,8 +92,10 @@ fn transforms_agree_with_the_specification() {
             for modulus in moduli(degree) {
                 let name = format!("{} N = {degree} q = {}", kernel.isa(), modulus.value());
                 let table = NttTable::new(modulus, degree).unwrap();
-                for _ in 0..if degree > 4096 { 2 } else { 6 } {
-                    let values = residues(&mut rng, modulus, degree);
+                let draws = if degree > 4096 { 2 } else { 6 };
+                let drawn: Vec<_> =
+                    (0..draws).map(|_| residues(&mut rng, modulus, degree)).collect();
+                for values in drawn.into_iter().chain(extremes(modulus, degree)) {
                     compare(
                         &format!("forward {name}"),
                         &values,
@@ -168,13 +193,29 @@ fn inner_products_agree_with_the_specification() {
     let mut rng = ChaCha12Rng::seed_from_u64(3);
     for kernel in kernels() {
         for modulus in moduli(8).chain([Modulus::new(3).unwrap(), Modulus::new(33).unwrap()]) {
-            for (terms, length) in [(1, 8), (2, 24), (5, 40), (16, 72), (17, 20), (TERMS_MAX, 56)] {
+            for (terms, length) in [
+                (1, 8),
+                (2, 24),
+                (5, 40),
+                (7, 64),
+                (8, 64),
+                (9, 32),
+                (15, 72),
+                (16, 72),
+                (17, 20),
+                (TERMS_MAX, 56),
+            ] {
                 let draw = |rng: &mut _| residues(rng, modulus, length);
                 let xs: Vec<_> = (0..terms).map(|_| draw(&mut rng)).collect();
                 let ys: Vec<_> = (0..terms).map(|_| draw(&mut rng)).collect();
                 let all_top = vec![modulus.value() - 1; length];
                 let tops = vec![all_top.as_slice(); terms];
-                for (xs, ys) in [(slices(&xs), slices(&ys)), (tops.clone(), tops)] {
+                // Where products are reduced by doubles, their sums outgrow all others.
+                let far: Vec<_> = (0..length).map(|_| farthest(&mut rng, modulus)).collect();
+                let far = [0, 1].map(|side| far.iter().map(|pair| pair[side]).collect::<Vec<_>>());
+                let [far_xs, far_ys] = far.each_ref().map(|far| vec![far.as_slice(); terms]);
+                for (xs, ys) in [(slices(&xs), slices(&ys)), (tops.clone(), tops), (far_xs, far_ys)]
+                {
                     compare(
                         &format!("{} {terms} terms of q = {}", kernel.isa(), modulus.value()),
                         &vec![0; length],

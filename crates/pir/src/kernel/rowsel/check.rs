@@ -13,9 +13,18 @@ fn check(backend: RowSelect) {
     for bits in [27, 28, 32, 33, 50, 51] {
         let modulus = Modulus::new(ntt_primes(bits, 64, 1)[0]).unwrap();
         let packing = Packing::of(modulus);
-        for (clients, rows, groups) in
-            [(1, 1, 1), (1, 236, 2), (2, 3, 1), (3, 5, 2), (4, 7, 1), (5, 33, 1), (7, 2047, 1)]
-        {
+        for (clients, rows, groups) in [
+            (0, 2, 1),
+            (1, 1, 1),
+            (1, 236, 2),
+            (2, 3, 1),
+            (3, 5, 2),
+            (4, 7, 1),
+            (5, 33, 1),
+            (7, 2047, 1),
+            (8, 64, 1),
+            (9, 65, 3),
+        ] {
             let mut number = || match random.random_range(0..8) {
                 0 => 0,
                 1 => modulus.value() - 1,
