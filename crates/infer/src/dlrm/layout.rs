@@ -179,7 +179,7 @@ impl Input {
     }
 
     /// By slot of ciphertext `number`: which value, if any, of those that the input holds; with lanes,
-    /// of the one-hot vectors one after the other; with parts, of [`part_sizes`]' vectors.
+    /// of the one-hot vectors one after the other; with parts, of `part_sizes`' vectors.
     pub fn places(&self, slots: usize, number: usize, digits: &[Digits]) -> Vec<Option<usize>> {
         let mut places = vec![None; slots];
         match &self.layout {
