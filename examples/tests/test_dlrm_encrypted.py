@@ -58,6 +58,8 @@ def test_the_study_reads_the_real_log(
     spec = importlib.util.spec_from_file_location("study", ROOT / "bench" / "encrypted_models.py")
     assert spec is not None and spec.loader is not None
     study = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up.
+    monkeypatch.setitem(sys.modules, spec.name, study)
     spec.loader.exec_module(study)
     monkeypatch.setattr(study, "DEGREES", (31,))
     (tmp_path / "train.txt").write_text(LOG.read_text())
