@@ -1,7 +1,7 @@
 //! What is computed between two links, on any evaluator.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use hushtable_rlwe::ckks::{Approximation, Basis, Evaluate, Polynomial};
 use serde::{Deserialize, Serialize};
@@ -164,16 +164,11 @@ pub fn relu_coefficients(degree: usize) -> Result<Vec<f64>, Error> {
 /// How far a gate gets from the function that it is named for, on its range; `None` where it is that
 /// function.
 pub fn error(gate: &Gate) -> Option<f64> {
-    // By whatever stands for ReLU, on [−1, 1]: it takes a search, and plans of many layers ask.
-    static RELU: [OnceLock<Option<f64>>; 1 + RELU_DEGREES.len()] = [const { OnceLock::new() }; 4];
     match *gate {
         Gate::Square | Gate::Polynomial { .. } => None,
         Gate::Silu { degree, range } => Some(Approximation::silu(degree, range).ok()?.error()),
-        Gate::Relu { degree, range } => {
-            let of_one = RELU[degree.and_then(place).map_or(0, |place| 1 + place)]
-                .get_or_init(|| Some(relu(degree, 1.0).ok()?.error()));
-            Some(range * (*of_one)?)
-        }
+        // That on [−1, 1], times the range: plans of many layers ask for one search.
+        Gate::Relu { degree, range } => Some(range * relu(degree, 1.0).ok()?.error()),
     }
 }
 
@@ -187,11 +182,6 @@ pub fn depth(gate: &Gate) -> usize {
         | Gate::Relu { degree: Some(degree), .. } => of_degree(degree),
         Gate::Relu { degree: None, .. } => 1 + COMPOSITE.into_iter().map(of_degree).sum::<usize>(),
     }
-}
-
-/// Where a degree stands among [`RELU_DEGREES`].
-fn place(degree: usize) -> Option<usize> {
-    RELU_DEGREES.iter().position(|&own| own == degree)
 }
 
 /// A gate in words.
